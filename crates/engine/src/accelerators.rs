@@ -4,6 +4,8 @@
 //! accelerator waits advances the timelines itself, so that no thread has to be woken for it. If a thread is late, no
 //! timeline is delayed or gains by it, and the lateness is recorded.
 
+mod blocks;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
@@ -13,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use model::checkpoint::manifest::Moment;
 use model::checkpoint::{Checkpoints, Schedule};
 use model::histogram::Histogram;
-use model::ledger::RankRow;
+use model::ledger::{BlockRecord, BlockWindow, PhaseRecord, RankRow, StepRecord};
 use model::plan::{DevicePlan, MetricPlan};
 use model::timeline::Timeline;
 use model::times;
@@ -25,6 +27,7 @@ use crate::events::{Emitter, Event};
 use crate::loader::{PhaseRun, Queue};
 use crate::meter::Listener;
 use crate::world::{Barrier, World};
+use blocks::Blocks;
 
 /// Far enough in the future to mean "no deadline", small enough to be added to.
 const NEVER: Nanos = Nanos(u64::MAX / 4);
@@ -47,7 +50,7 @@ struct DeviceBatch {
 }
 
 /// One accelerator's state.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Accelerator {
     step: u64,
     /// The step whose batch it requests next, and since when, if it has requested it.
@@ -62,9 +65,34 @@ struct Accelerator {
     /// Wait, copy and compute time of the current step: recorded when the step is over, so that a phase that ends early
     /// has no compute time without the time it took.
     begun: (Nanos, Nanos, Nanos),
-    /// Load and compute time of steps outside the metric window.
-    excluded: Nanos,
+    blocks: Blocks,
     row: RankRow,
+}
+
+impl Accelerator {
+    /// Before the first step of a phase. `records`: the number of steps to record, if they are.
+    fn idle(begin: Nanos, records: Option<u64>) -> Accelerator {
+        Accelerator {
+            step: 0,
+            wants: 0,
+            asked: None,
+            landed: None,
+            free: false,
+            asks: begin,
+            ends: begin,
+            begun: (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO),
+            blocks: Blocks::new(begin, records),
+            row: RankRow::default(),
+        }
+    }
+
+    /// Its times. The phase ends when it would request another batch.
+    fn finish(self) -> RankTimes {
+        let (blocks, record) = self.blocks.finish(self.asks);
+        let mut row = self.row;
+        blocks.iter().for_each(|block| row.window += block.window);
+        RankTimes { row, blocks, record }
+    }
 }
 
 /// What the accelerators need in addition to the run.
@@ -77,11 +105,19 @@ pub(crate) struct PhaseContext<'a> {
     pub(crate) saving: Option<(&'a Checkpointer<'a>, Schedule)>,
 }
 
+/// What one accelerator recorded in a phase.
+#[derive(Debug)]
+pub(crate) struct RankTimes {
+    pub(crate) row: RankRow,
+    pub(crate) blocks: Vec<BlockWindow>,
+    /// Each step, if steps are recorded.
+    pub(crate) record: Option<PhaseRecord>,
+}
+
 /// What the accelerators recorded in a phase.
 #[derive(Debug)]
 pub(crate) struct PhaseTimes {
-    /// One row per rank.
-    pub(crate) rows: Vec<RankRow>,
+    pub(crate) ranks: Vec<RankTimes>,
     pub(crate) batch_wait: Histogram,
     pub(crate) timeline: Timeline,
     /// How long steps took next to checkpoints, if there are any.
@@ -119,23 +155,13 @@ pub(crate) struct Drive<'a> {
 impl<'a> Drive<'a> {
     pub(crate) fn new(context: &'a PhaseContext<'a>) -> Drive<'a> {
         let begin = context.run.begin;
-        let idle = Accelerator {
-            step: 0,
-            wants: 0,
-            asked: None,
-            landed: None,
-            free: false,
-            asks: begin,
-            ends: begin,
-            begun: (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO),
-            excluded: Nanos::ZERO,
-            row: RankRow::default(),
-        };
+        let run = context.run;
+        let records = run.plan.record_steps.then_some(run.phase.shards.steps);
         let ranks = context.run.readers.queues.len();
         let agrees = Arc::new(AtomicBool::new(false));
         let driver = Driver {
             context,
-            ranks: vec![idle; ranks],
+            ranks: (0..ranks).map(|_| Accelerator::idle(begin, records)).collect(),
             turns: BinaryHeap::from([Reverse((begin, Turn::All))]),
             waiting: Vec::with_capacity(ranks),
             room: Vec::with_capacity(2 * ranks),
@@ -163,6 +189,7 @@ impl<'a> Drive<'a> {
         let run = self.context.run;
         run.readers.queues.iter().for_each(Queue::open);
         run.wake_all();
+        self.driver.lock().tell_block(run.begin, |block, _| Some(Event::BlockBegan { block }));
         while !run.ending() {
             self.driver.look(&run.control.batch_bell);
             let (next, waits) = {
@@ -192,6 +219,9 @@ impl<'a> Drive<'a> {
         if !run.ending() {
             run.clock.sleep_until(end, &|| run.ending());
         }
+        if !run.ending() {
+            self.driver.lock().tell_end_of_block(end);
+        }
     }
 
     /// Takes a checkpoint for which all ranks wait, and lets them continue.
@@ -204,6 +234,7 @@ impl<'a> Drive<'a> {
         if run.ending() {
             return;
         }
+        self.driver.lock().tell_end_of_block(at);
         // Relaxed: only the watchdog reads it.
         self.saves.store(true, Ordering::Relaxed);
         let end = checkpointer.save(Moment { epoch: run.epoch, step });
@@ -235,19 +266,10 @@ impl<'a> Drive<'a> {
         waits.unwrap_or_default()
     }
 
-    /// Each rank's times; the phase of a rank ends when it would request another batch.
     pub(crate) fn times(self) -> PhaseTimes {
-        let begin = self.context.run.begin;
-        let mut driver = self.driver.into_inner();
-        let ranks = std::mem::take(&mut driver.ranks).into_iter();
-        let rows = ranks.map(|accelerator| {
-            let mut row = accelerator.row;
-            row.window.time_ns = accelerator.asks.since(begin) - accelerator.excluded;
-            row
-        });
-        let rows = rows.collect();
-        let Driver { batch_wait, timeline, pace, first_batch, .. } = driver;
-        PhaseTimes { rows, batch_wait, timeline, pace, first_batch }
+        let Driver { ranks, batch_wait, timeline, pace, first_batch, .. } = self.driver.into_inner();
+        let ranks = ranks.into_iter().map(Accelerator::finish).collect();
+        PhaseTimes { ranks, batch_wait, timeline, pace, first_batch }
     }
 }
 
@@ -503,11 +525,30 @@ impl Driver<'_> {
     fn go_on(&mut self, began: Nanos, end: Nanos) {
         let pause = end.since(began);
         for accelerator in &mut self.ranks {
+            accelerator.blocks.pause(accelerator.asks, accelerator.asks + pause);
             accelerator.asks += pause;
-            accelerator.excluded += pause;
             accelerator.row.checkpoint_ns += pause;
         }
         self.all_ask(end);
+        if !self.finished() {
+            self.tell_block(end, |block, _| Some(Event::BlockBegan { block }));
+        }
+    }
+
+    /// Emits an event about the current block of the first rank. Called when its moment has passed on the clock, not
+    /// when it is known.
+    fn tell_block(&self, at: Nanos, event: impl FnOnce(u64, Option<BlockRecord>) -> Option<Event>) {
+        let Some(Accelerator { blocks, .. }) = self.ranks.first() else { return };
+        if let Some(event) = event(blocks.number(), blocks.ending(at)) {
+            self.emitter.emit(self.context.run.events, at, event);
+        }
+    }
+
+    fn tell_end_of_block(&self, at: Nanos) {
+        self.tell_block(at, |block, ending| {
+            let BlockRecord { began, ended, seen } = ending?;
+            Some(Event::BlockEnded { block, took: ended - began, seen })
+        });
     }
 
     /// Records the step and lets the accelerator request its next batch at `asks`.
@@ -515,19 +556,13 @@ impl Driver<'_> {
         let PhaseContext { run, metric, .. } = *self.context;
         let accelerator = &mut self.ranks[rank];
         let (wait, copy, compute) = accelerator.begun;
-        let (step, steps) = (accelerator.step, run.phase.shards.steps);
         let row = &mut accelerator.row;
         row.steps += 1;
         row.wait_ns += wait;
         row.copy_ns += copy;
         row.compute_ns += compute;
         row.barrier_ns += asks - accelerator.ends;
-        if step >= metric.exclude_start_steps && step + metric.exclude_end_steps < steps {
-            row.window.steps += 1;
-            row.window.compute_ns += compute;
-        } else {
-            accelerator.excluded += wait + copy + compute;
-        }
+        accelerator.blocks.add(&metric, run.phase.shards.steps, StepRecord { load: wait + copy, compute });
         run.events.add_idle(asks - accelerator.ends);
         accelerator.asks = asks;
         accelerator.step += 1;

@@ -14,7 +14,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use model::checkpoint::manifest::Moment;
-use model::ledger::Phase;
+use model::ledger::{BlockWindow, Phase};
 use model::units::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +39,16 @@ pub enum Event {
         epoch: u64,
         phase: Phase,
     },
+    /// A block of steps of a phase has begun: with the phase, or after a checkpoint. Blocks count from 1.
+    BlockBegan {
+        block: u64,
+    },
+    /// A block has ended, of which the first rank of this member has seen this.
+    BlockEnded {
+        block: u64,
+        took: Nanos,
+        seen: BlockWindow,
+    },
     /// A rank has its first batch of a phase.
     FirstBatch {
         rank: u64,
@@ -62,6 +72,20 @@ pub enum Event {
     CheckpointComplete {
         moment: Moment,
         on_fast: bool,
+    },
+    /// Training continues after a checkpoint. Rank 0 waited for this long, or for its own files if it waits for
+    /// nothing else.
+    CheckpointSaved {
+        moment: Moment,
+        took: Nanos,
+    },
+    RestoreBegan {
+        moment: Moment,
+    },
+    /// A checkpoint was restored; rank 0 took this long.
+    Restored {
+        moment: Moment,
+        took: Nanos,
     },
 }
 

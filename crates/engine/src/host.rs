@@ -39,7 +39,7 @@ pub struct Host {
 
 impl Host {
     pub fn look() -> Host {
-        let meminfo = pairs("/proc/meminfo");
+        let meminfo = meminfo();
         let total = kib(&meminfo, "MemTotal").unwrap_or(0);
         let limit = memory_limits(total).into_iter().min_by_key(|limit| limit.bytes);
         let memory_limit = limit.as_ref().map(|limit| limited("memory", Bytes(limit.bytes), &limit.group));
@@ -59,7 +59,7 @@ impl Host {
     pub fn room(&self) -> Option<AvailableMemory> {
         let whole = AvailableMemory { bytes: self.memory_bytes, limit: self.memory_limit.clone() };
         let whole = Some(whole).filter(|whole| whole.bytes > 0);
-        let meminfo = pairs("/proc/meminfo");
+        let meminfo = meminfo();
         let host = kib(&meminfo, "MemAvailable").map(|bytes| AvailableMemory { bytes, limit: None });
         let of_groups = memory_limits(u64::MAX).into_iter().map(|limit| AvailableMemory {
             bytes: limit.unused,
@@ -303,6 +303,11 @@ pub fn peak_rss_bytes() -> Option<u64> {
 fn kib(pairs: &[(String, String)], key: &str) -> Option<u64> {
     let value = &pairs.iter().find(|(name, _)| name == key)?.1;
     value.strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// /proc/meminfo as it is now.
+pub(crate) fn meminfo() -> Vec<(String, String)> {
+    pairs("/proc/meminfo")
 }
 
 /// The `key: value` lines of a kernel file: keys in the order of their first appearance, with their last values.

@@ -58,6 +58,11 @@ impl Monotonic {
         self.origin
     }
 
+    /// The wall clock when this clock was 0, since 1970.
+    pub fn wall_origin(&self) -> Nanos {
+        wall_clock() - self.now()
+    }
+
     /// Asks the kernel not to round this thread's sleeps up (it adds 50 us by default).
     pub(crate) fn sharpen_this_thread() {
         // If this fails, sleeps end a little later, which the ledger records as lateness.
@@ -162,9 +167,18 @@ pub fn burn(span: Nanos, ending: &dyn Fn() -> bool) {
     }
 }
 
-/// The local time, as DLIO writes it: `2026-11-15T20:35:47.981702`.
+/// The form of a time stamp, as DLIO writes it: `2026-11-15T20:35:47.981702`.
+const STAMP: &str = "%Y-%m-%dT%H:%M:%S.%6f";
+
+/// The local time.
 pub fn timestamp() -> String {
-    jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string()
+    jiff::Zoned::now().strftime(STAMP).to_string()
+}
+
+/// The local time at a moment of the wall clock, in the time zone of this process.
+pub fn timestamp_at(wall: Nanos) -> String {
+    let moment = jiff::Timestamp::from_nanosecond(i128::from(wall.0)).unwrap_or_default();
+    moment.to_zoned(jiff::tz::TimeZone::system()).strftime(STAMP).to_string()
 }
 
 /// The local time as part of a folder's name: `20261115_203547`.

@@ -11,13 +11,13 @@ use format::Format;
 use model::checkpoint::Checkpoints;
 use model::checkpoint::manifest::Moment;
 use model::files::FileList;
-use model::ledger::{Ledger, NodeRow, ObservedCache, PARTS, Phase, RankRow, SampleDigest};
+use model::ledger::{EpochRecord, Ledger, NodeRow, ObservedCache, PARTS, Phase, SampleDigest};
 use model::plan::{PhasePlan, TrainingPlan};
 use model::units::Nanos;
 use store::page_cache::PageCache;
 use store::{Footprint, Store};
 
-use crate::accelerators::{Drive, PhaseContext, PhaseTimes};
+use crate::accelerators::{Drive, PhaseContext, PhaseTimes, RankTimes};
 use crate::cache::{CacheError, CachePreparer};
 use crate::checkpoint;
 use crate::events::{Emitter, Event, Events};
@@ -114,6 +114,14 @@ pub fn train(rig: &TrainingSetup<'_>) -> Result<Ledger, CacheError> {
                 return Ok(ledger);
             }
             save_after(rig, phase, epoch);
+            if let Some(record) =
+                ledger.records.epochs.get_mut(&epoch).filter(|_| phase.phase == Phase::Train)
+            {
+                record.trained = Some(rig.clock.now());
+            }
+        }
+        if let Some(record) = ledger.records.epochs.get_mut(&epoch) {
+            record.ended = Some(rig.clock.now());
         }
         emitter.emit(rig.events, rig.clock.now(), Event::EpochEnded { epoch });
     }
@@ -142,19 +150,25 @@ fn run_phase(
     (before, cores): (&PhaseCounters<'_>, f64),
     ledger: &mut Ledger,
 ) -> (Option<Nanos>, Result<(), EarlyEnd>) {
+    let meminfo = if rig.plan.record_steps { host::meminfo() } else { Vec::new() };
     let begin = rig.clock.now();
+    if rig.plan.record_steps && phase.phase == Phase::Train {
+        ledger.records.epochs.insert(epoch, EpochRecord { began: begin, meminfo, ..EpochRecord::default() });
+    }
     let footprint = before.preparer.footprint(phase, epoch);
     let phase_start =
         PhaseStart { epoch, begin, errors: ledger.errors().count(), footprint: footprint.as_ref() };
-    let PhaseRecord { rows, mut node, pace, first_batch, failure } = with_readers(rig, phase, phase_start);
+    let SeenPhase { ranks, mut node, pace, first_batch, failure } = with_readers(rig, phase, phase_start);
     ledger.checkpoints += pace;
     let wall = rig.clock.now() - begin;
-    for (rank, mut row) in rig.world.ranks(rig.plan.ranks()).zip(rows) {
+    for (rank, RankTimes { mut row, blocks, record }) in rig.world.ranks(rig.plan.ranks()).zip(ranks) {
         row.steps_planned = phase.shards.steps;
         row.samples_planned = phase.shards.steps * phase.shards.batch;
         row.harness_ns =
             wall - (row.wait_ns + row.copy_ns + row.compute_ns + row.barrier_ns + row.checkpoint_ns);
         ledger.add(epoch, phase.phase, rank, row);
+        ledger.add_blocks(epoch, phase.phase, rank, blocks);
+        ledger.records.phases.extend(record.map(|record| ((epoch, phase.phase, rank), record)));
     }
     node += before.of_process();
     node.cache.stored = rig.plan.split(phase.phase).stored();
@@ -171,8 +185,8 @@ fn run_phase(
 }
 
 /// What accelerators and readers recorded in a phase.
-struct PhaseRecord {
-    rows: Vec<RankRow>,
+struct SeenPhase {
+    ranks: Vec<RankTimes>,
     node: NodeRow,
     /// How long steps took, if checkpoints are taken.
     pace: Checkpoints,
@@ -192,11 +206,11 @@ struct PhaseStart<'a> {
 }
 
 /// Starts the readers, drives the accelerators, ends the readers. Each rank's row includes both.
-fn with_readers(rig: &TrainingSetup<'_>, phase: &PhasePlan, phase_start: PhaseStart<'_>) -> PhaseRecord {
+fn with_readers(rig: &TrainingSetup<'_>, phase: &PhasePlan, phase_start: PhaseStart<'_>) -> SeenPhase {
     let ((times, delivered), failure) = in_context(rig, phase, phase_start, drive_with_readers);
     let (pace, first_batch) = (times.pace.clone(), times.first_batch);
-    let (rows, node) = add_up(times, delivered);
-    PhaseRecord { rows, node, pace, first_batch, failure }
+    let (ranks, node) = add_up(times, delivered);
+    SeenPhase { ranks, node, pace, first_batch, failure }
 }
 
 /// Sets up what the readers and accelerators of a phase share, and calls `work`.
@@ -313,13 +327,13 @@ fn preprocessing_threads(run: &PhaseRun<'_>) -> u64 {
     plan.threads_per_rank.map_or(host::cores(), |threads| threads * ranks).clamp(1, readers)
 }
 
-fn add_up(times: PhaseTimes, delivered: Vec<Delivered>) -> (Vec<RankRow>, NodeRow) {
-    let PhaseTimes { mut rows, batch_wait, timeline, .. } = times;
+fn add_up(times: PhaseTimes, delivered: Vec<Delivered>) -> (Vec<RankTimes>, NodeRow) {
+    let PhaseTimes { mut ranks, batch_wait, timeline, .. } = times;
     let mut node =
         NodeRow { parts: vec![SampleDigest::default(); PARTS as usize], timeline, ..NodeRow::default() };
     node.latencies.batch_wait = batch_wait;
     for more in delivered {
-        more.accounts.into_iter().for_each(|(queue, account)| rows[queue] += account);
+        more.accounts.into_iter().for_each(|(queue, account)| ranks[queue].row += account);
         node += NodeRow {
             parts: more.parts,
             latencies: more.latencies,
@@ -336,9 +350,11 @@ fn add_up(times: PhaseTimes, delivered: Vec<Delivered>) -> (Vec<RankRow>, NodeRo
             ..NodeRow::default()
         };
     }
-    (rows, node)
+    (ranks, node)
 }
 
+#[cfg(test)]
+mod blocks;
 #[cfg(test)]
 mod disciplines;
 #[cfg(test)]

@@ -2,12 +2,14 @@
 //! values. Ledgers of threads, ranks and nodes add up in any order.
 
 mod agreement;
+mod blocks;
 mod cache;
 mod checked;
 mod conditions;
 mod earlier;
 mod errors;
 mod parts;
+mod records;
 mod run_times;
 
 use std::borrow::Cow;
@@ -15,6 +17,7 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 pub use agreement::{Agreement, ClockReading};
+pub use blocks::BlockWindow;
 pub use cache::{
     CacheFigures, CachePreparation, Counted, FileTotals, ObservedCache, RepeatedReads, ReportedBytes,
     StorageLayout,
@@ -26,6 +29,7 @@ pub use checked::CheckedFetches;
 pub use conditions::{Conditions, ObservedHost, ObservedMember, ObservedMode};
 pub use errors::{ErrorExample, ErrorTally, Errors};
 pub use parts::LedgerPart;
+pub use records::{BlockRecord, EpochRecord, PhaseRecord, RunRecords, StepRecord};
 pub use run_times::RunTimes;
 
 use crate::checkpoint::Checkpoints;
@@ -309,6 +313,8 @@ type RankKey = (u64, Phase, u64);
 #[serde(from = "WrittenLedger")]
 pub struct Ledger {
     ranks: BTreeMap<RankKey, RankRow>,
+    /// The blocks of ranks whose phase has several.
+    blocks: BTreeMap<RankKey, Vec<BlockWindow>>,
     nodes: BTreeMap<RankKey, NodeRow>,
     faults: Vec<RunFault>,
     /// Whether the run received a stop request.
@@ -323,6 +329,8 @@ pub struct Ledger {
     pub checkpoints: Checkpoints,
     /// When the run took place, and the CPU time that it used.
     pub times: RunTimes,
+    /// Each step of the ranks of this process, if requested; not written.
+    pub records: RunRecords,
 }
 
 impl Ledger {
@@ -400,6 +408,7 @@ impl AddAssign for Ledger {
     fn add_assign(&mut self, other: Ledger) {
         let Ledger {
             ranks,
+            blocks,
             nodes,
             faults,
             interrupted,
@@ -408,9 +417,13 @@ impl AddAssign for Ledger {
             conditions,
             checkpoints,
             times,
+            records,
         } = other;
         for ((epoch, phase, rank), row) in ranks {
             self.add(epoch, phase, rank, row);
+        }
+        for ((epoch, phase, rank), blocks) in blocks {
+            self.add_blocks(epoch, phase, rank, blocks);
         }
         for ((epoch, phase, node), row) in nodes {
             self.add_node(epoch, phase, node, row);
@@ -425,6 +438,7 @@ impl AddAssign for Ledger {
         self.conditions += conditions;
         self.checkpoints += checkpoints;
         self.times += times;
+        self.records.extend(records);
     }
 }
 
@@ -442,6 +456,9 @@ struct WrittenLedger {
     #[serde(default)]
     times: RunTimes,
     ranks: Vec<KeyedRow<RankRow>>,
+    /// Ledgers of earlier versions lack them.
+    #[serde(default)]
+    blocks: Vec<KeyedRow<Vec<BlockWindow>>>,
     nodes: Vec<KeyedRow<NodeRow>>,
 }
 
@@ -459,6 +476,7 @@ impl Serialize for Ledger {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Ledger {
             ranks,
+            blocks,
             nodes,
             faults,
             interrupted,
@@ -467,6 +485,7 @@ impl Serialize for Ledger {
             conditions,
             checkpoints,
             times,
+            records: _,
         } = self;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("interrupted", interrupted)?;
@@ -481,6 +500,9 @@ impl Serialize for Ledger {
             map.serialize_entry("times", times)?;
         }
         map.serialize_entry("ranks", &Entries(ranks))?;
+        if !blocks.is_empty() {
+            map.serialize_entry("blocks", &Entries(blocks))?;
+        }
         map.serialize_entry("nodes", &Entries(nodes))?;
         map.end()
     }
@@ -512,6 +534,7 @@ impl From<WrittenLedger> for Ledger {
             checkpoints,
             times,
             ranks,
+            blocks,
             nodes,
         } = written;
         let mut ledger = Ledger {
@@ -524,6 +547,7 @@ impl From<WrittenLedger> for Ledger {
             ..Ledger::default()
         };
         ranks.into_iter().for_each(|row| ledger.add(row.epoch, row.phase, row.index, row.seen));
+        blocks.into_iter().for_each(|row| ledger.add_blocks(row.epoch, row.phase, row.index, row.seen));
         nodes.into_iter().for_each(|row| ledger.add_node(row.epoch, row.phase, row.index, row.seen));
         faults.into_iter().for_each(|fault| ledger.add_fault(fault));
         ledger

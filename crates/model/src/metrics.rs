@@ -14,8 +14,9 @@ pub use nodes::{NodeFigures, agreement, nodes, nodes_of_epoch, slowest};
 
 use crate::digest::Digest;
 use crate::histogram::Quantiles;
-use crate::ledger::{CacheFigures, Ledger, LedgerPart, Phase, RankRow};
+use crate::ledger::{BlockWindow, CacheFigures, Ledger, LedgerPart, MetricWindow, Phase, RankRow};
 use crate::statistics;
+use crate::units::Nanos;
 
 /// Mean and population standard deviation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -138,11 +139,12 @@ impl Rates {
         if !total.is_finished() || part.lacks_rows() {
             return Rates::default();
         }
-        let per_rank = |figure: &dyn Fn(&RankRow) -> Option<f64>| -> Vec<f64> {
-            part.rows(epoch, phase).filter_map(|(_, row)| figure(row)).collect()
+        let per_rank = |figure: fn(&RankRow, &[BlockWindow], Phase) -> Option<f64>| -> Vec<f64> {
+            let rows = part.rows(epoch, phase);
+            rows.filter_map(|(rank, row)| figure(row, &part.blocks(epoch, phase, rank), phase)).collect()
         };
-        let au = Spread::of(&per_rank(&au_percent));
-        let rates = per_rank(&|row| samples_per_second(row, phase));
+        let au = Spread::of(&per_rank(|_, blocks, _| over_blocks(blocks, block_au_percent)));
+        let rates = per_rank(samples_per_second);
         let rate = (!rates.is_empty()).then(|| rates.iter().sum::<f64>());
         let whole = total.last_batch_ns.seconds();
         let clock_rate = (whole > 0.0).then(|| total.samples_delivered as f64 / whole);
@@ -159,24 +161,46 @@ impl Rates {
     }
 }
 
-/// AU of one rank: compute time of the steps in the window over the time of the window.
-fn au_percent(row: &RankRow) -> Option<f64> {
-    let window = row.window;
-    (window.steps > 0 && window.time_ns.0 > 0)
-        .then(|| 100.0 * window.compute_ns.0 as f64 / window.time_ns.0 as f64)
+/// AU of a block: compute time of the steps in its window over the time of the window.
+pub fn block_au_percent(block: &BlockWindow) -> Option<f64> {
+    let MetricWindow { steps, compute_ns, time_ns } = block.window;
+    (steps > 0 && time_ns.0 > 0).then(|| 100.0 * compute_ns.0 as f64 / time_ns.0 as f64)
 }
 
-/// Samples over time. Training counts the metric window; evaluation counts every step, as in DLIO. If samples failed,
-/// batches in the window count with the average number of samples.
-fn samples_per_second(row: &RankRow, phase: Phase) -> Option<f64> {
+/// Samples per second in the window of a block.
+pub fn block_samples_per_second(block: &BlockWindow, batch: u64) -> Option<f64> {
+    rate(block.window.steps, batch, block.window.time_ns)
+}
+
+fn rate(steps: u64, batch: u64, time: Nanos) -> Option<f64> {
+    (steps > 0 && time.0 > 0).then(|| (steps * batch) as f64 / time.seconds())
+}
+
+/// The mean of a figure over the blocks of a rank, weighted by their steps. As in DLIO, a block without a step in its
+/// window counts as 0, which lowers the mean. `None` if no block has one.
+fn over_blocks(blocks: &[BlockWindow], figure: impl Fn(&BlockWindow) -> Option<f64>) -> Option<f64> {
+    if let [block] = blocks {
+        return figure(block);
+    }
+    let figures: Vec<Option<f64>> = blocks.iter().map(figure).collect();
+    figures.iter().any(Option::is_some).then(|| {
+        let weighted =
+            figures.iter().zip(blocks).map(|(figure, block)| figure.unwrap_or(0.0) * block.steps as f64);
+        weighted.sum::<f64>() / blocks.iter().map(|block| block.steps).sum::<u64>() as f64
+    })
+}
+
+/// Samples over time. Training counts the metric windows of its blocks; evaluation counts every step, as in DLIO. If
+/// samples failed, batches in the window count with the average number of samples.
+fn samples_per_second(row: &RankRow, blocks: &[BlockWindow], phase: Phase) -> Option<f64> {
     let batch = row.samples_planned.checked_div(row.steps_planned)?;
-    let (steps, time) = match phase {
-        Phase::Train => (row.window.steps, row.window.time_ns),
-        Phase::Eval => (row.steps, row.steps_ns()),
-    };
     let (came, failed) = (row.samples_delivered, row.failed.samples);
     let full = if failed == 0 { 1.0 } else { came as f64 / (came + failed) as f64 };
-    (steps > 0 && time.0 > 0).then(|| (steps * batch) as f64 * full / time.seconds())
+    let of_batches = match phase {
+        Phase::Train => over_blocks(blocks, |block| block_samples_per_second(block, batch)),
+        Phase::Eval => rate(row.steps, batch, row.steps_ns()),
+    };
+    of_batches.map(|rate| rate * full)
 }
 
 /// The figures of a run's training or evaluation phases.
@@ -227,8 +251,6 @@ impl Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::MetricWindow;
-    use crate::units::Nanos;
 
     #[test]
     fn spread_is_the_population_deviation() {
@@ -236,20 +258,38 @@ mod tests {
         assert_eq!(Spread::of(&[]), None);
     }
 
+    fn block(steps: u64, window: u64, compute: u64, time: u64) -> BlockWindow {
+        let (compute_ns, time_ns) = (Nanos(compute), Nanos(time));
+        BlockWindow { steps, window: MetricWindow { steps: window, compute_ns, time_ns } }
+    }
+
     #[test]
     fn a_window_without_steps_or_time_has_no_figures() {
-        let row = |steps, compute, time| RankRow {
-            steps_planned: 10,
-            samples_planned: 240,
-            window: MetricWindow { steps, compute_ns: Nanos(compute), time_ns: Nanos(time) },
-            ..RankRow::default()
-        };
-        assert_eq!(au_percent(&row(0, 0, 10)), None);
-        assert_eq!(au_percent(&row(5, 5, 0)), None);
-        assert_eq!(au_percent(&row(5, 5, 10)), Some(50.0));
-        assert_eq!(samples_per_second(&row(5, 0, 1_000_000_000), Phase::Train), Some(120.0));
-        assert_eq!(samples_per_second(&row(0, 0, 1_000_000_000), Phase::Train), None);
-        let eval = RankRow { steps: 10, wait_ns: Nanos(2_000_000_000), ..row(5, 0, 1_000_000_000) };
-        assert_eq!(samples_per_second(&eval, Phase::Eval), Some(120.0), "evaluation excludes nothing");
+        let au = |window, compute, time| over_blocks(&[block(6, window, compute, time)], block_au_percent);
+        assert_eq!(au(0, 0, 10), None);
+        assert_eq!(au(5, 5, 0), None);
+        assert_eq!(au(5, 5, 10), Some(50.0));
+        let row = RankRow { steps_planned: 10, samples_planned: 240, ..RankRow::default() };
+        let second = 1_000_000_000;
+        let train = |window| samples_per_second(&row, &[block(6, window, 0, second)], Phase::Train);
+        assert_eq!((train(5), train(0)), (Some(120.0), None));
+        let eval = RankRow { steps: 10, wait_ns: Nanos(2 * second), ..row };
+        let rate = samples_per_second(&eval, &[block(10, 5, 0, second)], Phase::Eval);
+        assert_eq!(rate, Some(120.0), "evaluation excludes nothing");
+    }
+
+    /// By hand: blocks of 10, 6 and 1 steps, each without its first step. AU 90 % and 50 %, and 0 for the block whose
+    /// window is empty: (90 x 10 + 50 x 6 + 0 x 1) / 17. Steps per second: 9 / 1 s and 5 / 2 s:
+    /// (9 x 10 + 2.5 x 6 + 0) / 17.
+    #[test]
+    fn blocks_are_weighted_by_their_steps() {
+        let second = 1_000_000_000;
+        let blocks =
+            [block(10, 9, 9 * second / 10, second), block(6, 5, second, 2 * second), block(1, 0, 0, 7)];
+        let au = over_blocks(&blocks, block_au_percent).unwrap();
+        assert!((au - 1200.0 / 17.0).abs() < 1e-12, "{au}");
+        let rate = over_blocks(&blocks, |block| block_samples_per_second(block, 4)).unwrap();
+        assert!((rate - 4.0 * 105.0 / 17.0).abs() < 1e-12, "{rate}");
+        assert_eq!(over_blocks(&blocks[2..], block_au_percent), None, "nothing was measured");
     }
 }

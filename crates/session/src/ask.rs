@@ -86,6 +86,8 @@ pub struct Ask {
     pub generate: Generate,
     /// The share of the model that checkpoints contain; `None`: save none, even if the workload does.
     pub checkpoints: Option<Scale>,
+    /// Whether each process records every step of its ranks, for a front end that reports them.
+    pub record_steps: bool,
     /// How a user of this front end generates the data set, for the error that it is missing.
     pub how_to_generate: String,
 }
@@ -107,6 +109,7 @@ impl Ask {
             memory: None,
             generate: Generate::AsWorkload,
             checkpoints: Some(Scale::WHOLE),
+            record_steps: false,
             how_to_generate: String::new(),
         }
     }

@@ -5,10 +5,11 @@ use engine::meter::{Clock, Monotonic};
 use engine::world::entropy;
 use engine::{Events, Stop, TrainingSetup, World};
 use model::checkpoint::{CheckpointPlan, Schedule};
-use model::ledger::Ledger;
+use model::ledger::{EpochRecord, Ledger};
 use model::order::mix;
 use model::spec::SaveMode;
 use model::units::Nanos;
+use store::Now;
 
 use crate::error::Error;
 use crate::members::{agree, named};
@@ -31,11 +32,16 @@ impl RunCheckpoints<'_> {
     /// Saves and restores without training; returns the time that it took, too.
     pub(crate) fn alone(&self, world: &dyn World, stop: &Stop) -> Result<(Ledger, Nanos), Error> {
         let (open, clock) = (agree(self.tiers.open(None), world, stop)?, Monotonic::new());
+        let origin = clock.wall_origin();
         let goal = Activity { what: "checkpoints", unit: ActivityUnit::Files, total: files(self.plan) };
         let (ledger, span) = observed(self.observer, world, goal, |events| {
             Ok::<Ledger, Error>(checkpoint::alone(self.setup(&open, world, &clock, stop, events)?)?)
         });
-        Ok((observe(ledger?, self.tiers, &open), span))
+        let mut ledger = ledger?;
+        // DLIO reports checkpoints without training as those of an epoch.
+        let epoch = EpochRecord { ended: Some(clock.now()), ..EpochRecord::default() };
+        (ledger.records.origin, ledger.records.epochs) = (origin, [(1, epoch)].into());
+        Ok((observe(ledger, self.tiers, &open), span))
     }
 
     /// Trains and saves checkpoints meanwhile.

@@ -69,7 +69,14 @@ fn shared(ledger: Ledger, world: &dyn Exchange, stop: &Stop) -> Ledger {
     let mut written =
         if world.member() == 0 { serde_json::to_vec(&ledger).unwrap_or_default() } else { Vec::new() };
     match world.broadcast(&mut written, stop) {
-        Ok(()) => serde_json::from_slice(&written).unwrap_or(ledger),
+        Ok(()) => match serde_json::from_slice::<Ledger>(&written) {
+            Ok(mut shared) => {
+                // The records of a process are its own.
+                shared.records = ledger.records;
+                shared
+            }
+            Err(_) => ledger,
+        },
         ended => noted(ledger, ended),
     }
 }

@@ -215,6 +215,7 @@ impl TrainingRun<'_> {
         task: &RunTask<'_>,
     ) -> Result<TimedLedger, Error> {
         let clock = Monotonic::new();
+        let origin = clock.wall_origin();
         let saving = saving(self.settled, task);
         let goal = Activity { what: "training", unit: ActivityUnit::Samples, total: self.plan.samples() };
         let (trained, wall) = observed(task.observer, task.world, goal, |events| {
@@ -238,7 +239,9 @@ impl TrainingRun<'_> {
                 }
             })
         });
-        Ok((trained??, wall))
+        let mut ledger = trained??;
+        ledger.records.origin = origin;
+        Ok((ledger, wall))
     }
 
     /// What the rules need in addition to the engine's observations.

@@ -125,14 +125,18 @@ impl Prepared {
             measure: arithmetic.as_ref().map(|arithmetic| arithmetic as &dyn Measure),
             listed: reading.as_ref().and_then(|reading| reading.source.as_ref()),
         };
-        let plan = Plan::resolve(&asked.spec, &request, saving.as_ref())?;
+        let resolve = |request: &Request<'_>| {
+            let plan = Plan::resolve(&asked.spec, request, saving.as_ref())?;
+            Ok::<Plan, Error>(match asked.ask.record_steps {
+                true => plan.recording_steps(&request.placement),
+                false => plan,
+            })
+        };
+        let plan = resolve(&request)?;
         let placement = asked.placement_on(&facts.topology, facts.node);
         let memory_here = match placement == request.placement {
             true => plan.memory_bytes(),
-            false => {
-                let here = Request { placement, ..request };
-                Plan::resolve(&asked.spec, &here, saving.as_ref())?.memory_bytes()
-            }
+            false => resolve(&Request { placement, ..request })?.memory_bytes(),
         };
         if asked.spec.workflow.checkpoint && tiers.is_none() {
             asked.warn_of("workflow.checkpoint", "this command saves no checkpoints");

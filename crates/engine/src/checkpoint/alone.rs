@@ -7,6 +7,7 @@ use model::names::Name;
 use model::units::Nanos;
 
 use super::{CheckpointError, CheckpointSetup, Checkpointer, KeptRun, RestoreRequest, keep, note_end};
+use crate::events::Event;
 
 /// Runs the plan and returns the ledger, complete or not. Refused if there is nothing to restore.
 pub fn alone(setup: CheckpointSetup<'_>) -> Result<Ledger, CheckpointError> {
@@ -70,10 +71,14 @@ impl Checkpointer<'_> {
         for moment in newest.iter().cycle().take(restores as usize) {
             self.pause(pause);
             let (began, cold) = (self.now(), self.setup.plan.restore_cold);
+            self.emit(Event::RestoreBegan { moment: *moment });
             match self.restore(RestoreRequest { moment: Some(*moment), cold }) {
                 Err(ended @ CheckpointError::Member(_)) => return Err(ended),
                 _ if self.is_over() => break,
-                Ok(restored) => seen.push(restored),
+                Ok(restored) => {
+                    self.emit(Event::Restored { moment: *moment, took: restored.first_rank_ns });
+                    seen.push(restored);
+                }
                 Err(cause) => {
                     let failure = Some(self.told(&cause));
                     seen.push(RestoreRecord { failure, ..RestoreRecord::new(*moment, began) });

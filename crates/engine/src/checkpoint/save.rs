@@ -70,7 +70,14 @@ impl Checkpointer<'_> {
             }
         };
         let cpu = self.cpu_since(cpu, end.since(began));
-        self.note(moment, |saved| (saved.blocked_ns, saved.cpu) = (end.since(began), cpu));
+        let mut took = None;
+        self.note(moment, |saved| {
+            (saved.blocked_ns, saved.cpu) = (end.since(began), cpu);
+            took = saved.troubles.is_empty().then(|| saved.dlio_span(self.setup.plan.save));
+        });
+        if let Some(took) = took {
+            self.emit(Event::CheckpointSaved { moment, took });
+        }
         end
     }
 

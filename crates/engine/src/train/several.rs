@@ -7,7 +7,7 @@ use std::path::Path;
 use model::checkpoint::manifest::MANIFEST;
 use model::checkpoint::{CheckpointPlan, RestoreRecord, SaveRecord, SaveRequest, Scale};
 use model::digest::Digest;
-use model::ledger::{Agreement, ObservedMember};
+use model::ledger::{Agreement, ObservedMember, RankRow};
 use model::spec::{self, Override, SaveMode, WorkloadSource};
 use store::{Mode, Null, Selection, Store};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use format::Arithmetic;
 use model::files::Computed;
-use model::ledger::{Agreement, ClockReading};
+use model::ledger::{Agreement, ClockReading, RankRow};
 use model::metrics::Figures;
 use model::plan::{Placement, Plan, Request, StorePlan};
 use model::spec::{self, Override, WorkloadSource};

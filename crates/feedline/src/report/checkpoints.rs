@@ -38,19 +38,10 @@ impl CheckpointReport<'_> {
         self.seen.restores.iter().filter(|restore| restore.failure.is_none())
     }
 
-    /// What DLIO measures: the time of rank 0 in the save call, which returns early if work continues in the
-    /// background.
-    fn dlio_span(&self, save: &SaveRecord) -> Nanos {
-        match self.plan.save {
-            SaveMode::Direct => save.first_rank_ns,
-            SaveMode::Async | SaveMode::BurstBuffer => save.blocked_ns,
-        }
-    }
-
     /// DLIO's keys. Its GB are GiB, and its rate is the size of the whole checkpoint divided by the time of rank 0.
     pub(crate) fn dlio_metric(&self, metric: &mut Map<String, Value>) {
         let size = self.plan.geometry.reported_bytes();
-        let saves: Vec<Nanos> = self.good_saves().map(|save| self.dlio_span(save)).collect();
+        let saves: Vec<Nanos> = self.good_saves().map(|save| save.dlio_span(self.plan.save)).collect();
         let loads: Vec<Nanos> = self.good_restores().map(|restore| restore.first_rank_ns).collect();
         for (prefix, spans) in [("save", saves), ("load", loads)] {
             let seconds: Vec<f64> = spans.iter().map(|span| span.seconds()).collect();
@@ -206,7 +197,9 @@ impl CheckpointReport<'_> {
         let size = self.plan.geometry.reported_bytes();
         let (slowest, dlio): (Vec<_>, Vec<_>) = if what == "saved" {
             self.good_saves()
-                .map(|save| (rate(save.bytes, save.slowest_rank_ns), rate(size, self.dlio_span(save))))
+                .map(|save| {
+                    (rate(save.bytes, save.slowest_rank_ns), rate(size, save.dlio_span(self.plan.save)))
+                })
                 .unzip()
         } else {
             self.good_restores()

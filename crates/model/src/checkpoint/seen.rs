@@ -8,6 +8,7 @@ use std::ops::AddAssign;
 use serde::{Deserialize, Serialize};
 
 use super::manifest::Moment;
+use crate::spec::SaveMode;
 use crate::units::Nanos;
 
 /// CPU time that the process used in a span, and CPU time available: the span times the cores.
@@ -76,6 +77,15 @@ impl SaveRecord {
     /// Whether it is complete on any tier.
     pub fn is_complete(&self) -> bool {
         self.fast_ns.is_some() || self.durable_ns.is_some()
+    }
+
+    /// What DLIO measures: the time of rank 0 in the save call, which returns early if work continues in the
+    /// background.
+    pub fn dlio_span(&self, save: SaveMode) -> Nanos {
+        match save {
+            SaveMode::Direct => self.first_rank_ns,
+            SaveMode::Async | SaveMode::BurstBuffer => self.blocked_ns,
+        }
     }
 }
 

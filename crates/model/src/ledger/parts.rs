@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::ops::Range;
 
-use super::{Ledger, NodeRow, ObservedMember, Phase, RankRow};
+use super::{BlockWindow, Ledger, NodeRow, ObservedMember, Phase, RankRow};
 
 /// One node of a run, or the whole run.
 #[derive(Clone, Debug)]
@@ -113,6 +113,11 @@ impl<'a> LedgerPart<'a> {
             let rows = ledger.ranks.range((epoch, phase, start)..(epoch, phase, end));
             rows.map(|((.., rank), row)| (*rank, row))
         })
+    }
+
+    /// The blocks of one of its ranks in one phase of one epoch.
+    pub(crate) fn blocks(&self, epoch: u64, phase: Phase, rank: u64) -> Cow<'a, [BlockWindow]> {
+        self.ledger.blocks(epoch, phase, rank)
     }
 
     /// The sum over its ranks.

@@ -79,6 +79,10 @@ pub struct TrainingPlan {
     pub device: DevicePlan,
     pub metric: MetricPlan,
     pub estimate: Estimate,
+    /// Whether each process records every step of its ranks. It changes what is reported, not what is done, so it is
+    /// not part of plan.json.
+    #[serde(skip)]
+    pub record_steps: bool,
 }
 
 /// Evaluation, and the epochs after which it runs.
@@ -136,6 +140,7 @@ impl TrainingPlan {
             device: device(spec),
             metric,
             estimate,
+            record_steps: false,
         })
     }
 

@@ -3,8 +3,11 @@
 //!
 //! A variant keeps the estimate of the original plan, which is an upper bound.
 
-use super::{CachePlan, MetricPlan, PhasePlan, Plan, PlanError, PreprocessPlan, StorePlan, TrainingPlan};
+use super::{
+    CachePlan, MetricPlan, PhasePlan, Placement, Plan, PlanError, PreprocessPlan, StorePlan, TrainingPlan,
+};
 use crate::checkpoint::CheckpointPlan;
+use crate::ledger::{BlockRecord, StepRecord};
 use crate::order::Shards;
 use crate::spec::{CacheState, Preprocess, Time};
 
@@ -14,6 +17,10 @@ const CALIBRATION_SECONDS: f64 = 1.0;
 const LONGEST_STEP: f64 = 0.05;
 /// The number of steps if they have no compute time.
 const MOST_STEPS: u64 = 4000;
+/// The record of a step. A block of steps has a record of its own, and may be as short as a step.
+const STEP_RECORD_BYTES: u64 = (size_of::<StepRecord>() + size_of::<BlockRecord>()) as u64;
+/// The record of an epoch, with /proc/meminfo.
+const EPOCH_RECORD_BYTES: u64 = 8 << 10;
 
 impl Plan {
     /// The same training without storage: on the null backend, without page cache preparation and checkpoints. The
@@ -36,6 +43,12 @@ impl Plan {
         let training = self.trained()?.clone().with_window(exclude_start_steps, exclude_end_steps);
         training.metric.check(&training.train)?;
         Ok(Plan { training: Some(training), ..self.clone() })
+    }
+
+    /// The same with a record of every step, whose memory is added to the plan.
+    #[must_use]
+    pub fn recording_steps(&self, placement: &Placement) -> Plan {
+        self.with_training(|training| training.recording_steps(placement))
     }
 
     /// The same with the page cache in this state before each epoch; unchanged if nothing is read through it.
@@ -78,7 +91,7 @@ impl TrainingPlan {
         let excluded = self.metric.exclude_start_steps.min(1);
         let brief = self.clone().with_compute(compute).probe(steps.clamp(2, MOST_STEPS));
         let mut brief = brief.with_window(excluded, 0).without_preprocessing().on_null_backend();
-        brief.device.copy_bytes_per_second = None;
+        (brief.device.copy_bytes_per_second, brief.record_steps) = (None, false);
         brief
     }
 
@@ -88,6 +101,20 @@ impl TrainingPlan {
         let keys = "checkpoint.pool_size, checkpoint.files_in_flight or checkpoint.chunk_size";
         let estimate = self.estimate.with_memory("checkpoint buffers", bytes, keys);
         TrainingPlan { estimate, ..self }
+    }
+
+    fn recording_steps(self, placement: &Placement) -> TrainingPlan {
+        let (evals, eval_steps) =
+            self.eval.as_ref().map_or((0, 0), |eval| (eval.times(self.epochs), eval.phase.shards.steps));
+        let steps = self.epochs.saturating_mul(self.train.shards.steps);
+        let steps =
+            steps.saturating_add(evals.saturating_mul(eval_steps)).saturating_mul(placement.ranks_per_host);
+        let epochs = self.epochs.saturating_mul(placement.processes_per_host);
+        let bytes =
+            steps.saturating_mul(STEP_RECORD_BYTES).saturating_add(epochs.saturating_mul(EPOCH_RECORD_BYTES));
+        let what = format!("records of {steps} steps");
+        let keys = "train.epochs, dataset.num_files_train or train.total_training_steps";
+        TrainingPlan { estimate: self.estimate.with_memory(&what, bytes, keys), record_steps: true, ..self }
     }
 
     fn on_null_backend(self) -> TrainingPlan {

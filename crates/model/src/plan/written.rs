@@ -70,6 +70,7 @@ impl<'a> WrittenTraining<'a> {
             device,
             metric,
             estimate,
+            record_steps: _,
         } = plan;
         let source = WrittenInput { format, store, access: *access };
         let training = WrittenTraining {
