@@ -18,7 +18,6 @@ use model::histogram::Histogram;
 use model::ledger::{BlockRecord, BlockWindow, PhaseRecord, RankRow, StepRecord};
 use model::plan::{DevicePlan, MetricPlan};
 use model::timeline::Timeline;
-use model::times;
 use model::units::Nanos;
 
 use crate::checkpoint::Checkpointer;
@@ -400,8 +399,7 @@ impl Driver<'_> {
         let Some(landed) = accelerator.landed.take() else { return };
         let step = accelerator.step;
         let start = accelerator.asks.max(landed.at);
-        let compute =
-            times::draw(&run.phase.compute, run.plan.seed, run.epoch, run.first_rank + rank as u64, step);
+        let compute = run.plan.compute_time(run.phase, run.epoch, run.first_rank + rank as u64, step);
         let stall = start - accelerator.asks;
         // With copies ahead, the wait for data begins before the accelerator waits: only their overlap is waiting time.
         let wait = landed.waited.min(stall);

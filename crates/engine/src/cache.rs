@@ -332,7 +332,7 @@ impl Preparation<'_> {
 
     /// Examines some files: how they are stored, and on what storage.
     fn survey(&self, files: u64) -> ObservedCache {
-        let (order, positions) = (self.phase.order.epoch(self.epoch), self.positions());
+        let (order, positions) = (self.phase.epoch_order(self.epoch), self.positions());
         let (per_file, seed) = (self.phase.order.samples_per_file, mix(self.rig.plan.seed, self.epoch));
         let read = positions.len();
         let drawn =
@@ -374,7 +374,7 @@ impl Preparation<'_> {
     }
 
     fn files(&self) -> FileNumbers {
-        files_of(&self.phase.order, self.positions(), self.epoch)
+        files_of(&self.phase.order, self.phase.epoch_order(self.epoch), self.positions())
     }
 
     /// Calls `work` for every file, on several threads, until all are done or a stop is requested; it returns the
@@ -489,14 +489,13 @@ impl Positions {
 }
 
 /// The files that these positions of an epoch read.
-fn files_of(order: &Order, positions: Positions, epoch: u64) -> FileNumbers {
+fn files_of(order: &Order, epoch: EpochOrder, positions: Positions) -> FileNumbers {
     let alone = matches!(order.unit, Unit::None | Unit::File) || order.samples_per_file == 1;
     // Samples that are shuffled individually lead to every file, again and again.
     let all = !alone && positions.len() >= order.files;
-    let (epoch, per_file) = (order.epoch(epoch), order.samples_per_file);
     FileNumbers {
         order: epoch,
-        per_file,
+        per_file: order.samples_per_file,
         positions: positions.0,
         last: None,
         numbers: 0..if all { order.files } else { 0 },

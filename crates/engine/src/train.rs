@@ -9,7 +9,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use format::Format;
 use model::checkpoint::Checkpoints;
-use model::checkpoint::manifest::Moment;
 use model::files::FileList;
 use model::ledger::{EpochRecord, Ledger, NodeRow, ObservedCache, PARTS, Phase, SampleDigest};
 use model::plan::{PhasePlan, TrainingPlan};
@@ -136,8 +135,9 @@ pub fn train(rig: &TrainingSetup<'_>) -> Result<Ledger, CacheError> {
 /// Takes the checkpoint that follows a finished epoch of training, if one does.
 fn save_after(rig: &TrainingSetup<'_>, phase: &PhasePlan, epoch: u64) {
     let Some(checkpointer) = rig.checkpoints else { return };
-    if phase.phase == Phase::Train && checkpointer.schedule().after_epoch(epoch) {
-        checkpointer.save(Moment { epoch, step: phase.shards.steps });
+    let due = checkpointer.plan().after_epoch(epoch, phase.shards.steps);
+    if let Some(moment) = due.filter(|_| phase.phase == Phase::Train) {
+        checkpointer.save(moment);
     }
 }
 
@@ -227,7 +227,7 @@ fn in_context<T>(
         plan,
         phase,
         epoch,
-        order: phase.order.epoch(epoch),
+        order: phase.epoch_order(epoch),
         first_rank: ranks.start,
         input: PhaseInput {
             split: plan.split(phase.phase),
@@ -247,7 +247,7 @@ fn in_context<T>(
         events: rig.events,
     };
     let checkpointer = rig.checkpoints.filter(|_| phase.phase == Phase::Train);
-    let saving = checkpointer.map(|checkpointer| (checkpointer, checkpointer.schedule()));
+    let saving = checkpointer.map(|checkpointer| (checkpointer, checkpointer.plan().schedule));
     let context = PhaseContext { run: &run, world, metric: plan.metric, device: plan.device, saving };
     let done = work(&context);
     (done, run.control.into_failure())

@@ -241,6 +241,43 @@ impl Figures {
         })
     }
 
+    /// All figures, multiplied by a factor.
+    #[must_use]
+    pub fn times(mut self, factor: f64) -> Figures {
+        let rates = |rates: &mut Rates| {
+            let Rates {
+                au_percent,
+                au_stdev_ranks_percent,
+                samples_per_second,
+                mib_per_second,
+                clock_samples_per_second,
+                clock_mib_per_second,
+            } = rates;
+            let all = [
+                au_percent,
+                au_stdev_ranks_percent,
+                samples_per_second,
+                mib_per_second,
+                clock_samples_per_second,
+                clock_mib_per_second,
+            ];
+            all.into_iter().flatten().for_each(|rate| *rate *= factor);
+        };
+        self.epochs.iter_mut().for_each(rates);
+        let spreads = [
+            &mut self.au_percent,
+            &mut self.samples_per_second,
+            &mut self.mib_per_second,
+            &mut self.clock_samples_per_second,
+            &mut self.clock_mib_per_second,
+        ];
+        for Spread { mean, stdev } in spreads.into_iter().flatten() {
+            *mean *= factor;
+            *stdev *= factor;
+        }
+        self
+    }
+
     /// Whether the mean AU reaches the target.
     pub fn meets(&self, au_target: f64) -> Option<bool> {
         // AU is a ratio of measured times; a run exactly at its target must not fail because of rounding.

@@ -11,7 +11,7 @@ use model::checkpoint::{self, Scale};
 use model::location::Location;
 use model::plan::{self, FoundFiles, Placement, Plan};
 use model::secret;
-use model::spec::{self, Override, Spec, UnknownKeys, WorkloadSource};
+use model::spec::{self, Override, ReadRules, Spec, UnknownKeys, WorkloadSource};
 use model::units::{Bytes, Nanos};
 use model::warning::{KeyOrigin, Warning};
 use store::{Mode, Posix};
@@ -70,6 +70,8 @@ pub struct Ask {
     pub overrides: Vec<Override>,
     pub unknown_keys: UnknownKeys,
     pub file_counts: FileCounts,
+    /// The keys of `compat` with DLIO's behaviour, unless the workload says otherwise.
+    pub dlio_keys: &'static [&'static str],
     /// Emulated accelerators on all hosts; `None`: see `Asked::ranks`.
     pub ranks: Option<u64>,
     /// For a plan without members: the hosts of the run, and the processes on each.
@@ -100,6 +102,7 @@ impl Ask {
             overrides: Vec::new(),
             unknown_keys: UnknownKeys::Refuse,
             file_counts: FileCounts::OfManifest,
+            dlio_keys: &[],
             ranks: None,
             hosts: 1,
             processes_per_host: 1,
@@ -117,8 +120,9 @@ impl Ask {
     /// Reads the workload and applies the changes.
     pub fn read(self) -> Result<Asked, Error> {
         let source = WorkloadSource { name: &self.workload.source, text: &self.workload.text };
+        let rules = ReadRules { unknown_keys: self.unknown_keys, dlio_keys: self.dlio_keys };
         let spec::ParsedWorkload { spec, warnings, origins, unhonoured } =
-            spec::read_with(source, &self.overrides, self.unknown_keys)?;
+            spec::read_with(source, &self.overrides, rules)?;
         let warnings = warnings.into_iter().filter_map(|warning| self.for_user(warning)).collect();
         Ok(Asked { ask: self, spec, warnings, origins, unhonoured, found: None, by_manifest: false })
     }

@@ -245,7 +245,7 @@ fn walked(files: u64, per_file: u64, unit: Unit, delivered: u64) -> Vec<u64> {
     assert_eq!(shards.delivered(), delivered);
     let positions = Positions::of_node(&Solo::new(), &shards);
     assert_eq!((positions.0.len(), positions.len(), positions.nth(0)), (1, delivered, 0));
-    files_of(&order, positions, 1).collect()
+    files_of(&order, order.epoch(1), positions).collect()
 }
 
 #[test]
@@ -275,8 +275,11 @@ fn a_node_reads_the_positions_of_its_ranks() {
     let nth: Vec<u64> = (0..of(&worlds[0]).len()).map(|place| of(&worlds[0]).nth(place)).collect();
     assert_eq!(nth, (0..20).chain(40..80).collect::<Vec<_>>());
     let order = Order { files: 80, samples_per_file: 1, unit: Unit::None, seed: 3, reshuffle: true };
-    assert_eq!(files_of(&order, of(&worlds[1]), 1).collect::<Vec<_>>(), (20..40).collect::<Vec<_>>());
-    assert_eq!(files_of(&order, of(&worlds[0]), 1).collect::<Vec<_>>(), nth);
+    assert_eq!(
+        files_of(&order, order.epoch(1), of(&worlds[1])).collect::<Vec<_>>(),
+        (20..40).collect::<Vec<_>>()
+    );
+    assert_eq!(files_of(&order, order.epoch(1), of(&worlds[0])).collect::<Vec<_>>(), nth);
 }
 
 /// The ledgers of members on these hosts.

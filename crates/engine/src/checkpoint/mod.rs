@@ -259,9 +259,9 @@ impl<'a> Checkpointer<'a> {
         self.setup.clock.now()
     }
 
-    /// When checkpoints are taken.
-    pub(crate) fn schedule(&self) -> Schedule {
-        self.setup.plan.schedule
+    /// The plan, which says when checkpoints are taken.
+    pub(crate) fn plan(&self) -> &CheckpointPlan {
+        self.setup.plan
     }
 
     /// Whether no bytes are stored and time is simulated; this is the same for both tiers.

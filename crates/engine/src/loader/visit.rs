@@ -130,7 +130,10 @@ impl Visits {
         let file = if per_file == 1 { samples.start } else { samples.start / per_file };
         let within = samples.start - file * per_file..samples.end - file * per_file;
         let file_bytes;
-        if let Some(data) = run.plan.data.computed().filter(|data| data.exact) {
+        if run.plan.whole_files {
+            file_bytes = run.input.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
+            self.take_whole(file_bytes);
+        } else if let Some(data) = run.plan.data.computed().filter(|data| data.exact) {
             file_bytes = run.input.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
             self.compute(run, data, file, &within, begins)?;
         } else {
@@ -145,6 +148,14 @@ impl Visits {
         let bytes = self.reads.iter().map(|range| range.len).sum::<u64>();
         account.bytes_planned += bytes;
         Ok(Visit { file, file_bytes, next: ParseStep::Answer(bytes) })
+    }
+
+    /// One read of a whole file.
+    fn take_whole(&mut self, file_bytes: u64) {
+        self.reads.clear();
+        self.reads_of = None;
+        self.reads.push(Extent { offset: 0, len: file_bytes });
+        self.add_up();
     }
 
     /// Finds the reads in an existing file, as far as the metadata read so far allows.

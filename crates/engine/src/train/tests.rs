@@ -60,6 +60,7 @@ pub(crate) fn judge(plan: &TrainingPlan, ledger: &Ledger) -> Verdict {
         model: "test".to_owned(),
         ranks: plan.ranks(),
         hosts: 1,
+        compat: Vec::new(),
         training: Some(plan.clone()),
         checkpoint: None,
     };

@@ -10,7 +10,7 @@ use model::histogram::Quantiles;
 use model::ledger::{Calibration, CheckedFetches, Errors, Ledger, ObservedMember, Phase};
 use model::metrics::{self, EpochFigures, Figures, Spread};
 use model::plan::{LoaderPlan, Plan, TrainingPlan};
-use model::spec::Spec;
+use model::spec::{Semantics, Spec};
 use model::units::Nanos;
 use model::verdict::{Status, Verdict, expected_digest};
 use model::warning::Warning;
@@ -134,7 +134,8 @@ impl Outcome<'_> {
     fn metric(&self) -> Map<String, Value> {
         let mut metric = Map::new();
         for (phase, prefix) in [(Phase::Train, "train"), (Phase::Eval, "eval")] {
-            if let Some((training, figures)) = self.plan.training.as_ref().zip(self.figures(phase)) {
+            let figures = self.figures(phase).map(|figures| self.as_dlio_divides(phase, figures));
+            if let Some((training, figures)) = self.plan.training.as_ref().zip(figures) {
                 self.dlio_metric(prefix, training, &figures, &mut metric);
             }
         }
@@ -142,6 +143,14 @@ impl Outcome<'_> {
             checkpoints.dlio_metric(&mut metric);
         }
         metric
+    }
+
+    /// The figures under DLIO's names. DLIO divides those of evaluation by the number of ranks once too often.
+    fn as_dlio_divides(&self, phase: Phase, figures: Figures) -> Figures {
+        match (phase, self.spec.compat.eval_figures) {
+            (Phase::Eval, Semantics::Dlio) => figures.times(1.0 / self.plan.ranks.max(1) as f64),
+            _ => figures,
+        }
     }
 
     /// The report on the run's checkpoints, if the plan has any.
@@ -189,6 +198,7 @@ impl Outcome<'_> {
             version: env!("CARGO_PKG_VERSION"),
             workload: &self.plan.workload,
             plan_digest: self.plan.digest(),
+            compat: &self.plan.compat,
             verdict: self.verdict,
             store: observed_store(self.plan.store_name(), self.ledger),
             simulated: self.plan.is_simulated(),
@@ -283,6 +293,9 @@ struct FeedlineObject<'a> {
     version: &'static str,
     workload: &'a str,
     plan_digest: String,
+    /// The keys of `compat` with DLIO's behaviour.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    compat: &'a [String],
     verdict: &'a Verdict,
     store: Value,
     simulated: bool,

@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::manifest::Moment;
 use super::{Geometry, GeometryError, Scale, Schedule};
 use crate::plan::StorePlan;
 use crate::plan::store::tier;
-use crate::spec::{CacheState, CheckpointMode, SaveMode, Spec};
+use crate::spec::{CacheState, CheckpointMode, SaveMode, Semantics, Spec};
 use crate::units::Nanos;
 
 /// What the plan depends on in addition to the spec.
@@ -29,6 +30,9 @@ pub struct CheckpointPlan {
     pub restore_cold: bool,
     pub geometry: Geometry,
     pub schedule: Schedule,
+    /// Whether the checkpoint after an epoch has the number of the next step, as in DLIO, not that of the last.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub next_step: bool,
     /// Whether the run has only a part of the ranks that hold the model.
     pub subset: bool,
     pub save: SaveMode,
@@ -61,9 +65,11 @@ impl CheckpointPlan {
         Ok(Some(CheckpointPlan {
             last: request.last.clone(),
             fast: request.fast.clone(),
-            restore_cold: spec.reader.cache == CacheState::Cold,
+            restore_cold: spec.reader.cache == CacheState::Cold
+                && spec.compat.restore_cache == Semantics::Feedline,
             geometry: Geometry::resolve(spec, request.ranks, request.scale)?,
             schedule,
+            next_step: spec.compat.checkpoint_step == Semantics::Dlio,
             subset: asked.mode == CheckpointMode::Subset,
             save: asked.mode_of_save,
             fsync: asked.fsync,
@@ -77,6 +83,12 @@ impl CheckpointPlan {
             keep_last: asked.keep_last,
             serialize: Nanos::from_seconds(asked.serialize_time),
         }))
+    }
+
+    /// The name of the checkpoint after an epoch with this number of steps; `None` if there is none.
+    pub fn after_epoch(&self, epoch: u64, steps: u64) -> Option<Moment> {
+        let step = steps + u64::from(self.next_step);
+        self.schedule.after_epoch(epoch).then_some(Moment { epoch, step })
     }
 
     /// The rule by which a tier injects faults, if any.

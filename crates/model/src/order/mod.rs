@@ -8,7 +8,7 @@ mod tiny;
 
 pub use interleave::Interleave;
 pub(crate) use permutation::Permutation;
-pub use shard::{EpochOrder, Order, Shards, Unit};
+pub use shard::{DealtFiles, EpochOrder, Order, Shards, Unit};
 
 /// Mixes two words into one that depends on every bit of both (the finaliser of SplitMix64, applied twice).
 pub fn mix(a: u64, b: u64) -> u64 {

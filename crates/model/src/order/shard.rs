@@ -56,7 +56,7 @@ impl Order {
                 OrderKind::Groups(groups, shuffle((self.files * whole).max(1)), shuffle(self.files))
             }
         };
-        EpochOrder { samples_per_file: self.samples_per_file, kind }
+        EpochOrder { samples_per_file: self.samples_per_file, kind, deal: None }
     }
 }
 
@@ -99,6 +99,38 @@ struct Groups {
 pub struct EpochOrder {
     samples_per_file: u64,
     kind: OrderKind,
+    deal: Option<Deal>,
+}
+
+/// Files that are dealt to the ranks in turn.
+#[derive(Clone, Copy, Debug)]
+struct Deal {
+    ranks: u64,
+    /// Samples that a rank delivers, and samples that it has.
+    share: u64,
+    own: u64,
+}
+
+impl Deal {
+    /// The position in the order from which the files were dealt, and how many positions follow in the same file;
+    /// `None` for the samples of files that no rank has, which come last. Before them are the samples that a rank has
+    /// but does not deliver.
+    fn place(&self, position: u64, per_file: u64) -> Option<(u64, u64)> {
+        let delivered = self.ranks * self.share;
+        let (rank, index, end) = match position.checked_sub(delivered) {
+            None => (position / self.share, position % self.share, self.share),
+            Some(beyond) => {
+                let rest = self.own - self.share;
+                if beyond >= self.ranks * rest {
+                    return None;
+                }
+                (beyond / rest, self.share + beyond % rest, self.own)
+            }
+        };
+        let (turn, within) = (index / per_file, index % per_file);
+        let left = (per_file - within).min(end - index);
+        Some(((turn * self.ranks + rank) * per_file + within, left))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +143,17 @@ enum OrderKind {
 }
 
 impl EpochOrder {
+    /// The order of the positions that `shards` divides.
+    #[must_use]
+    pub fn divided(self, shards: &Shards) -> EpochOrder {
+        let deal = shards.dealt.map(|DealtFiles { files_per_rank }| Deal {
+            ranks: shards.ranks,
+            share: shards.steps * shards.batch,
+            own: files_per_rank * self.samples_per_file,
+        });
+        EpochOrder { deal, ..self }
+    }
+
     /// The sample at `position`. Samples are numbered file by file.
     pub fn sample(&self, position: u64) -> u64 {
         self.run(position, 1).0
@@ -119,6 +162,15 @@ impl EpochOrder {
     /// The sample at `position`, and how many positions from there hold consecutive samples of the same file; at most
     /// `most`.
     pub fn run(&self, position: u64, most: u64) -> (u64, u64) {
+        let Some(deal) = &self.deal else { return self.run_in_order(position, most) };
+        let per_file = self.samples_per_file;
+        match deal.place(position, per_file) {
+            Some((place, left)) => self.run_in_order(place, most.min(left)),
+            None => (position, most.min(per_file - position % per_file)),
+        }
+    }
+
+    fn run_in_order(&self, position: u64, most: u64) -> (u64, u64) {
         let per_file = self.samples_per_file;
         match &self.kind {
             OrderKind::Samples(shuffle) => (shuffle.apply(position), 1),
@@ -158,20 +210,44 @@ impl Groups {
 }
 
 /// How an epoch is divided: each rank reads one contiguous part of the order, batch by batch, and every rank has the
-/// same number of steps. Samples at the end of the order that do not fill a step on all ranks are dropped.
+/// same number of steps. Samples at the end of the order that do not fill a step on all ranks are dropped. If files are
+/// dealt to the ranks, the order has the files of one rank after those of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shards {
     pub samples: u64,
     pub ranks: u64,
     pub batch: u64,
     pub steps: u64,
+    /// `None`: ranks share the samples, whichever files these are in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dealt: Option<DealtFiles>,
+}
+
+/// Whole files for each rank, dealt in turn, as in DLIO. Files that are left over are not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DealtFiles {
+    pub files_per_rank: u64,
 }
 
 impl Shards {
     /// As many whole steps as the samples allow, at most `cap`.
     pub fn new(samples: u64, ranks: u64, batch: u64, cap: Option<u64>) -> Shards {
         let steps = samples / ranks.saturating_mul(batch).max(1);
-        Shards { samples, ranks, batch, steps: cap.map_or(steps, |cap| cap.min(steps)) }
+        Shards { samples, ranks, batch, steps, dealt: None }.at_most(cap)
+    }
+
+    /// As many whole steps as the files of each rank allow.
+    pub fn of_files(files: u64, samples_per_file: u64, ranks: u64, batch: u64) -> Shards {
+        let files_per_rank = files / ranks.max(1);
+        let steps = files_per_rank.saturating_mul(samples_per_file) / batch.max(1);
+        let (samples, dealt) = (files.saturating_mul(samples_per_file), Some(DealtFiles { files_per_rank }));
+        Shards { samples, ranks, batch, steps, dealt }
+    }
+
+    /// The same with at most this number of steps.
+    #[must_use]
+    pub fn at_most(self, cap: Option<u64>) -> Shards {
+        Shards { steps: cap.map_or(self.steps, |cap| cap.min(self.steps)), ..self }
     }
 
     /// Samples that one epoch delivers on all ranks.
@@ -209,6 +285,39 @@ mod tests {
     }
 
     proptest! {
+        /// Dealt files: every position is another sample, the dropped ones included, and each rank has whole files.
+        #[test]
+        fn dealt_files_are_a_permutation_and_stay_with_their_rank(
+            files in 1u64..60, samples_per_file in 1u64..20, ranks in 1u64..9, batch in 1u64..17,
+            cap in proptest::option::of(1u64..9),
+            unit in prop_oneof![Just(Unit::None), Just(Unit::File), Just(Unit::Sample)],
+        ) {
+            let shards = Shards::of_files(files, samples_per_file, ranks, batch).at_most(cap);
+            if shards.steps == 0 { return Ok(()); }
+            let dealt = files / ranks * ranks;
+            let order = Order { files: dealt, samples_per_file, unit, seed: 1, reshuffle: true };
+            let epoch = order.epoch(2).divided(&shards);
+            let all: Vec<u64> = (0..shards.samples).map(|position| epoch.sample(position)).collect();
+            for position in 0..shards.samples {
+                let (first, count) = epoch.run(position, shards.samples - position);
+                for step in 0..count {
+                    prop_assert_eq!(all[(position + step) as usize], first + step);
+                    prop_assert_eq!((first + step) / samples_per_file, first / samples_per_file, "one file");
+                }
+            }
+            let delivered = &all[..shards.delivered() as usize];
+            prop_assert!(delivered.iter().all(|sample| *sample < dealt * samples_per_file));
+            if unit == Unit::None {
+                let share = shards.steps * batch;
+                for (position, sample) in delivered.iter().enumerate() {
+                    prop_assert_eq!(sample / samples_per_file % ranks, position as u64 / share, "rank");
+                }
+            }
+            let mut sorted = all;
+            sorted.sort_unstable();
+            prop_assert_eq!(sorted, (0..shards.samples).collect::<Vec<_>>());
+        }
+
         #[test]
         fn every_epoch_visits_each_sample_at_most_once(
             files in 1u64..60, samples_per_file in 1u64..20, ranks in 1u64..9, batch in 1u64..17,
@@ -299,6 +408,20 @@ mod tests {
         assert_ne!(visit(&order, &shards, 1), visit(&order, &shards, 2));
         let fixed = Order { reshuffle: false, ..order };
         assert_eq!(visit(&fixed, &shards, 1), visit(&fixed, &shards, 2));
+    }
+
+    #[test]
+    fn files_are_dealt_in_turn() {
+        let order = Order { files: 6, samples_per_file: 2, unit: Unit::None, seed: 1, reshuffle: true };
+        let shards = Shards::of_files(7, 2, 3, 2);
+        let of_rank = |rank: u64| -> Vec<u64> {
+            let epoch = order.epoch(1).divided(&shards);
+            (0..4).map(|place| epoch.sample(shards.position(rank, 0) + place)).collect()
+        };
+        assert_eq!((shards.steps, shards.delivered(), shards.dropped()), (2, 12, 2));
+        assert_eq!([of_rank(0), of_rank(1), of_rank(2)], [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5, 10, 11]]);
+        assert_eq!(Shards::of_files(2, 100, 3, 1).steps, 0, "fewer files than ranks");
+        assert_eq!(Shards::of_files(5, 3, 2, 4).steps, 1, "two files of a rank hold one batch and a half");
     }
 
     #[test]

@@ -266,8 +266,12 @@ impl Data {
         let (file_bytes, side_bytes) = file_bytes(spec, measure, &sizes, files)?;
         let [train, valid] =
             splits.map(|split| Split { bytes: file_bytes.sum(split.first_file, split.files), ..split });
-        let visit =
-            sizes.with_shape(0, element, set.num_samples_per_file, |shape| VisitShape::of(measure, shape))?;
+        let visit = sizes.with_shape(0, element, set.num_samples_per_file, |shape| {
+            match spec.reads_whole_files() {
+                true => VisitShape::of_whole_files(measure, shape),
+                false => VisitShape::of(measure, shape),
+            }
+        })?;
         Ok(Data {
             train,
             valid,
@@ -469,6 +473,14 @@ struct VisitShape {
 const MOST_COUNTED: u64 = 16 << 30;
 
 impl VisitShape {
+    /// If every sample reads the whole file.
+    fn of_whole_files(measure: Option<&dyn Measure>, shape: &FileShape<'_>) -> Result<VisitShape, PlanError> {
+        let visit = VisitShape::of(measure, shape)?;
+        let size = measure.map(|measure| measure.file_size(shape)).transpose().map_err(PlanError::Format)?;
+        let bytes = size.filter(|size| size.exact).map(|size| size.bytes);
+        Ok(VisitShape { read_ratio: shape.samples as f64, bytes, ..visit })
+    }
+
     fn of(measure: Option<&dyn Measure>, shape: &FileShape<'_>) -> Result<VisitShape, PlanError> {
         let Some(measure) = measure else {
             let unit = Unit::Sample;

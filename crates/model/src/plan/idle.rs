@@ -3,7 +3,9 @@
 
 use super::{Discipline, TrainingPlan};
 use crate::order::Unit;
-use crate::spec::{CacheProof, CacheState, OnError, Preprocess, Readahead, Retain, Shuffle, Spec, Verify};
+use crate::spec::{
+    CacheProof, CacheState, OnError, Preprocess, Readahead, Retain, Semantics, Shuffle, Spec, Verify,
+};
 
 const NO_READS: &str = "the synthetic loader reads nothing";
 const NO_FILES: &str = "the backend opens no files";
@@ -55,7 +57,7 @@ fn scheduling(spec: &Spec, plan: &TrainingPlan) -> Vec<(&'static str, &'static s
     let (reader, loader) = (&spec.reader, &plan.loader);
     let streams = loader.discipline == Discipline::Tensorflow && plan.data.streams;
     let takes_turns = matches!(plan.train.order.unit, Unit::None | Unit::File);
-    let mut idle = Vec::new();
+    let mut idle = by_dlio(spec, loader.discipline);
     if !streams {
         idle.push(("reader.shuffle_size", NO_STREAM));
     } else if reader.sample_shuffle == Shuffle::Off {
@@ -75,6 +77,29 @@ fn scheduling(spec: &Spec, plan: &TrainingPlan) -> Vec<(&'static str, &'static s
     }
     if reader.interleave_block > 1 && !streams && plan.train.interleave.cycle <= 1 {
         idle.push(("reader.interleave_block", "files are not interleaved"));
+    }
+    idle
+}
+
+/// Keys that have no effect because the run has DLIO's behaviour, or because it does not.
+fn by_dlio(spec: &Spec, discipline: Discipline) -> Vec<(&'static str, &'static str)> {
+    let (reader, compat) = (&spec.reader, &spec.compat);
+    let mut idle = Vec::new();
+    if compat.read_threads == Semantics::Feedline || reader.read_threads != 1 {
+        idle.push((
+            "reader.max_auto_threads",
+            "it limits read_threads if that is 1 and compat.read_threads is dlio",
+        ));
+    }
+    if compat.order == Semantics::Dlio {
+        let buffered = discipline == Discipline::Tensorflow && spec.dataset.format == "tfrecord";
+        let (key, shuffle) = match buffered {
+            true => ("reader.file_shuffle", reader.file_shuffle),
+            false => ("reader.sample_shuffle", reader.sample_shuffle),
+        };
+        if shuffle != Shuffle::Off {
+            idle.push((key, "compat.order asks for DLIO's order, which does not depend on it"));
+        }
     }
     idle
 }

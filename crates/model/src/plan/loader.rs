@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Data, Placement, PlanError, Request, Split};
 use crate::order::{Interleave, Order, Unit};
-use crate::spec::{Loader as LoaderKind, OnError, Preprocess, Retain, Shuffle, Spec, Time};
+use crate::spec::{Loader as LoaderKind, OnError, Preprocess, Retain, Semantics, Shuffle, Spec, Time};
 use crate::units::Bytes;
 
 /// The data loader that is emulated.
@@ -101,10 +101,13 @@ const TRANSFER_BYTES: u64 = 1 << 20;
 /// The minimum to which a memory limit reduces it.
 const SMALLEST_TRANSFER: u64 = 64 << 10;
 
+/// The default of PyTorch, for each worker, and of DALI.
+const LIBRARY_PREFETCH: u64 = 2;
+
 impl LoaderPlan {
     pub(super) fn resolve(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<LoaderPlan, PlanError> {
         let reader = &spec.reader;
-        let readers = reader.read_threads.max(1);
+        let readers = readers(spec, request);
         let discipline = discipline(spec);
         if reader.interleave_cycle.is_some_and(|cycle| cycle > 1) && discipline != Discipline::Tensorflow {
             return Err(PlanError::NoInterleave(reader.data_loader.name()));
@@ -239,7 +242,7 @@ impl Threads {
     }
 }
 
-fn discipline(spec: &Spec) -> Discipline {
+pub(super) fn discipline(spec: &Spec) -> Discipline {
     match spec.reader.data_loader {
         LoaderKind::Pytorch => Discipline::Pytorch,
         LoaderKind::Tensorflow => Discipline::Tensorflow,
@@ -252,23 +255,43 @@ fn discipline(spec: &Spec) -> Discipline {
     }
 }
 
+/// Readers per rank. DLIO takes 1 for "not given" and uses the cores of a host that a rank has.
+pub(super) fn readers(spec: &Spec, request: &Request<'_>) -> u64 {
+    match (spec.reader.read_threads, spec.compat.read_threads) {
+        (1, Semantics::Dlio) => {
+            let cores = request.cores / request.placement.ranks_per_host.max(1);
+            cores.clamp(1, spec.reader.max_auto_threads)
+        }
+        (threads, _) => threads.max(1),
+    }
+}
+
 /// PyTorch gives each worker whole batches, and the same number of them in advance, so its depth is a multiple of the
-/// workers; without workers nothing is prefetched. The others prefetch batches over all readers.
+/// workers; without workers nothing is prefetched. The others prefetch batches over all readers. In DLIO, PyTorch and
+/// DALI then use the defaults of their libraries instead of 0.
 fn prefetch(spec: &Spec, discipline: Discipline, readers: u64) -> u64 {
-    let depth = spec.reader.prefetch_size;
+    let (depth, by_library) = (spec.reader.prefetch_size, spec.compat.prefetch == Semantics::Dlio);
     match discipline {
         Discipline::Pytorch if spec.reader.read_threads == 0 => 0,
+        Discipline::Pytorch if depth == 0 && by_library => LIBRARY_PREFETCH * readers,
         Discipline::Pytorch => depth.div_ceil(readers) * readers,
+        Discipline::Dali if depth == 0 && by_library => LIBRARY_PREFETCH,
         _ => depth,
     }
 }
 
 /// The files that are interleaved. TensorFlow interleaves `read_threads` tfrecord files, one sample of each in turn;
 /// other formats only on request. If samples are shuffled individually, files are not interleaved.
-pub(super) fn interleave(spec: &Spec, data: &Data, split: &Split, order: &Order) -> Interleave {
+pub(super) fn interleave(
+    spec: &Spec,
+    request: &Request<'_>,
+    data: &Data,
+    split: &Split,
+    order: &Order,
+) -> Interleave {
     let reader = &spec.reader;
     let streams = data.streams && split.samples_per_file > 1;
-    let default = if streams { reader.read_threads.max(1) } else { 1 };
+    let default = if streams { readers(spec, request) } else { 1 };
     match (discipline(spec), order.unit) {
         (Discipline::Tensorflow, Unit::None | Unit::File) => Interleave {
             cycle: reader.interleave_cycle.unwrap_or(default),

@@ -115,6 +115,12 @@ pub enum PlanError {
     )]
     TooFewSamples { phase: Phase, ranks: u64, batch: u64, files: u64, samples_per_file: u64 },
     #[error(
+        "{phase}: every rank gets whole files (compat.shards: dlio), but {files} files of {} on {ranks} ranks fill no \
+         batch of {batch} on each; lower --ranks or {}, raise {}, or set compat.shards=feedline",
+        counted(*samples_per_file, "sample"), batch_key(*phase), files_key(*phase)
+    )]
+    TooFewFiles { phase: Phase, ranks: u64, batch: u64, files: u64, samples_per_file: u64 },
+    #[error(
         "train: an epoch has {steps} steps, and output.metric excludes {start} at the start and {end} at the end: no \
          step is left to measure; lower output.metric.exclude_start_steps or exclude_end_steps, or raise \
          dataset.num_files_train or train.total_training_steps"
@@ -212,6 +218,8 @@ pub struct Plan {
     /// Emulated accelerators on all hosts.
     pub ranks: u64,
     pub hosts: u64,
+    /// The keys of `compat` with DLIO's behaviour.
+    pub compat: Vec<String>,
     pub training: Option<TrainingPlan>,
     /// Checkpoints that training pauses for or, without training, that are saved and restored on their own.
     pub checkpoint: Option<CheckpointPlan>,
@@ -243,6 +251,7 @@ impl Plan {
             model: spec.model.name.clone(),
             ranks: request.ranks,
             hosts: request.placement.hosts,
+            compat: spec.compat.dlio_keys().into_iter().map(str::to_owned).collect(),
             training,
             checkpoint,
         })

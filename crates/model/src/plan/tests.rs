@@ -402,3 +402,146 @@ fn variants_change_only_what_their_name_says() {
     assert_eq!(plan.without_compute().trained().unwrap().train.compute.mean(), 0.0);
     assert_ne!(plan.digest(), bare.digest());
 }
+
+/// Plans with DLIO's behaviour on request.
+mod compat {
+    use super::*;
+    use crate::checkpoint::manifest::Moment;
+    use crate::units::Nanos;
+
+    #[test]
+    fn a_plan_without_it_has_no_keys_of_it() {
+        let plain = whole(&["workflow.checkpoint=true"]);
+        let text = serde_json::to_string(&plain).unwrap();
+        for key in ["compat", "dealt", "shared_draws", "whole_files", "next_step"] {
+            assert!(!text.contains(key), "{key}");
+        }
+        let switched = whole(&["workflow.checkpoint=true", "compat=dlio"]);
+        assert_eq!(switched.compat.len(), 15);
+        assert_ne!(plain.digest(), switched.digest());
+        let read: Plan = serde_json::from_str(&serde_json::to_string(&switched).unwrap()).unwrap();
+        assert_eq!((read.digest(), &read.compat), (switched.digest(), &switched.compat));
+    }
+
+    #[test]
+    fn one_read_thread_is_the_cores_of_a_rank() {
+        let readers = |cores: u64, ranks: u64, hosts: u64, sets: &[&str]| {
+            let request = Request { cores, placement: Placement::even(ranks, hosts, 1), ..request(ranks) };
+            TrainingPlan::resolve(&small(sets), &request).unwrap().loader.readers_per_rank
+        };
+        let auto = ["reader.read_threads=1", "compat.read_threads=dlio"];
+        for (cores, ranks, hosts, expected) in
+            [(2, 1, 1, 2), (64, 4, 1, 8), (20, 4, 1, 5), (2, 4, 1, 1), (16, 8, 2, 4)]
+        {
+            assert_eq!(readers(cores, ranks, hosts, &auto), expected, "{cores} cores, {ranks} ranks");
+        }
+        assert_eq!(readers(64, 1, 1, &["reader.read_threads=1"]), 1);
+        assert_eq!(readers(64, 1, 1, &["reader.read_threads=3", "compat.read_threads=dlio"]), 3);
+        assert_eq!(readers(64, 1, 1, &[auto[0], auto[1], "reader.max_auto_threads=2"]), 2);
+    }
+
+    #[test]
+    fn no_prefetch_is_that_of_the_library() {
+        let depth = |sets: &[&str]| {
+            let sets: Vec<&str> = sets.iter().copied().chain(["reader.prefetch_size=0"]).collect();
+            plan(&small(&sets), 1).loader.prefetch_batches
+        };
+        assert_eq!(depth(&[]), 0);
+        assert_eq!(depth(&["compat.prefetch=dlio"]), 6, "2 for each of 3 workers");
+        assert_eq!(depth(&["compat.prefetch=dlio", "reader.data_loader=dali"]), 2);
+        assert_eq!(depth(&["compat.prefetch=dlio", "reader.read_threads=0"]), 0);
+    }
+
+    #[test]
+    fn only_a_given_file_shuffle_moves_anything() {
+        let order = |sets: &[&str]| {
+            let sets: Vec<&str> = sets.iter().copied().chain(["compat.order=dlio"]).collect();
+            plan(&small(&sets), 1).train.order
+        };
+        assert_eq!(order(&["reader.sample_shuffle=seed"]).unit, Unit::None);
+        assert_eq!(order(&["reader.file_shuffle=off"]).unit, Unit::File);
+        let random = order(&["reader.file_shuffle=random", "train.seed_change_epoch=false"]);
+        assert_eq!((random.unit, random.seed, random.reshuffle), (Unit::File, 123, false));
+        let spec = small(&["reader.sample_shuffle=seed", "compat.order=dlio"]);
+        let idle = idle(&spec, &plan(&spec, 1));
+        assert!(idle.iter().any(|(key, _)| *key == "reader.sample_shuffle"), "{idle:?}");
+    }
+
+    #[test]
+    fn tensorflow_lists_tfrecord_files_before_they_are_shuffled() {
+        let text = "dataset: {num_files_train: 20}\nreader: {file_shuffle: seed}\ncompat: {order: dlio}";
+        let spec = spec::read(WorkloadSource { name: "tf", text }, &[]).unwrap().spec;
+        assert_eq!(plan(&spec, 1).train.order.unit, Unit::None);
+    }
+
+    #[test]
+    fn ranks_get_whole_files() {
+        let sets = ["dataset.format=npz", "dataset.num_samples_per_file=3", "dataset.num_files_train=7"];
+        let ours = plan(&small(&sets), 2).train;
+        assert_eq!((ours.shards.steps, ours.shards.dropped(), ours.order.files), (2, 5, 7));
+        let sets = [sets[0], sets[1], sets[2], "compat.shards=dlio", "reader.file_shuffle=seed"];
+        let theirs = plan(&small(&sets), 2).train;
+        assert_eq!((theirs.shards.steps, theirs.shards.delivered(), theirs.order.files), (2, 16, 6));
+        let epoch = theirs.epoch_order(1);
+        let files = |rank: u64| -> Vec<u64> {
+            let first = theirs.shards.position(rank, 0);
+            (first..first + 8).map(|position| epoch.sample(position) / 3).collect()
+        };
+        assert!(files(0).iter().all(|file| *file < 6 && !files(1).contains(file)), "no file is shared");
+        let few = small(&[sets[0], sets[1], "dataset.num_files_train=2", sets[3]]);
+        let error = TrainingPlan::resolve(&few, &request(3)).unwrap_err();
+        assert!(matches!(error, PlanError::TooFewFiles { .. }), "{error}");
+        assert!(error.to_string().contains("compat.shards=feedline"), "{error}");
+    }
+
+    #[test]
+    fn a_rank_with_files_of_its_own_interleaves_from_its_first() {
+        let text = "dataset: {num_files_train: 6, num_samples_per_file: 3}\n\
+                    reader: {batch_size: 4, read_threads: 2}\ncompat: {shards: dlio}";
+        let spec = spec::read(WorkloadSource { name: "tf", text }, &[]).unwrap().spec;
+        let request = Request { measure: Some(&Bare(Unit::File)), ..request(2) };
+        let phase = TrainingPlan::resolve(&spec, &request).unwrap().train;
+        assert_eq!((phase.interleave.cycle, phase.shards.steps), (2, 2));
+        let epoch = phase.epoch_order(1);
+        let samples = |rank: u64| -> Vec<u64> {
+            let stretch = phase.shards.position(rank, 0)..phase.shards.position(rank + 1, 0);
+            stretch.clone().map(|position| epoch.sample(phase.place(&stretch, position).0)).collect()
+        };
+        assert_eq!(samples(0), [0, 6, 1, 7, 2, 8, 12, 13], "files 0 and 2 in turn, then file 4");
+        assert_eq!(samples(1), [3, 9, 4, 10, 5, 11, 15, 16]);
+    }
+
+    #[test]
+    fn samples_of_some_formats_read_the_whole_file() {
+        let sets = ["dataset.num_samples_per_file=5", "dataset.format=hdf5", "compat.whole_files=dlio"];
+        let whole = plan(&small(&sets), 1);
+        assert!(whole.whole_files && whole.data.read_ratio == 5.0);
+        assert_eq!(whole.data.visit_bytes, Some(5 * 4096));
+        for sets in [
+            &["dataset.format=hdf5", "compat.whole_files=dlio"][..],
+            &["dataset.num_samples_per_file=5", "dataset.format=indexed_binary", "compat.whole_files=dlio"],
+            &["dataset.num_samples_per_file=5", "dataset.format=hdf5"],
+        ] {
+            assert!(!plan(&small(sets), 1).whole_files, "{sets:?}");
+        }
+    }
+
+    #[test]
+    fn draws_are_shared_and_checkpoints_are_named_by_the_next_step() {
+        let sets = ["train.computation_time_stdev=0.01", "compat.draws=dlio"];
+        let drawn = |plan: &TrainingPlan, rank: u64| plan.compute_time(&plan.train, 1, rank, 5);
+        let shared = plan(&small(&sets), 2);
+        assert_eq!(drawn(&shared, 0), drawn(&shared, 1));
+        let own = plan(&small(&sets[..1]), 2);
+        assert_ne!(drawn(&own, 0), drawn(&own, 1));
+        assert_eq!(drawn(&own, 0), drawn(&shared, 1));
+        assert_ne!(drawn(&own, 0), Nanos::ZERO);
+        for (sets, step) in
+            [(&["workflow.checkpoint=true"][..], 25), (&["workflow.checkpoint=true", "compat=dlio"], 26)]
+        {
+            let checkpoint = whole(sets).checkpoint.unwrap();
+            assert_eq!(checkpoint.after_epoch(1, 25), Some(Moment { epoch: 1, step }));
+            assert_eq!(checkpoint.restore_cold, step == 25);
+        }
+    }
+}

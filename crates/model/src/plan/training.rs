@@ -1,16 +1,21 @@
 //! The training part of a plan: the data set, what each rank reads and does in an epoch, how batches are copied to it,
 //! and how figures are computed from steps.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::data::{self, Data, FileSource, Measure, Split};
 use super::{
-    CachePlan, Estimate, FieldDifference, LoaderPlan, PlanError, Request, StorePlan, differences, loader,
+    CachePlan, Discipline, Estimate, FieldDifference, LoaderPlan, PlanError, Request, StorePlan, differences,
+    loader,
 };
 use crate::checkpoint::CheckpointPlan;
 use crate::ledger::Phase;
-use crate::order::{Interleave, Order, Shards, Unit, mix};
-use crate::spec::{Access, Shuffle, Spec, Time, Verify};
+use crate::order::{DealtFiles, EpochOrder, Interleave, Order, Shards, Unit, mix};
+use crate::spec::{Access, Semantics, Shuffle, Spec, Time, Verify};
+use crate::times;
+use crate::units::Nanos;
 
 /// Training or evaluation: what each rank reads and does in one epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +29,23 @@ pub struct PhasePlan {
     pub compute: Time,
     /// Whether all ranks synchronize after every step.
     pub barrier: bool,
+}
+
+impl PhasePlan {
+    /// The order of one epoch, as it is divided among the ranks. Epochs count from 1.
+    pub fn epoch_order(&self, epoch: u64) -> EpochOrder {
+        self.order.epoch(epoch).divided(&self.shards)
+    }
+
+    /// The position in the order that is read at `position` of a rank's `stretch`, and how many following samples may
+    /// come from the same file.
+    pub fn place(&self, stretch: &Range<u64>, position: u64) -> (u64, u64) {
+        // Files begin at multiples of their samples: in the whole order, or in that of a rank with files of its own.
+        let origin = if self.shards.dealt.is_some() { stretch.start } else { 0 };
+        let shifted = stretch.start - origin..stretch.end - origin;
+        let (place, run) = self.interleave.place(&shifted, self.order.samples_per_file, position - origin);
+        (place + origin, run)
+    }
 }
 
 /// How batches are copied to an accelerator's own memory.
@@ -69,6 +91,12 @@ pub struct TrainingPlan {
     pub seed: u64,
     /// How much of the data is compared with the expected content.
     pub verify: Verify,
+    /// Whether all ranks draw the same compute times.
+    #[serde(default)]
+    pub shared_draws: bool,
+    /// Whether each sample reads the whole file that it is in.
+    #[serde(default)]
+    pub whole_files: bool,
     pub data: Data,
     pub train: PhasePlan,
     pub eval: Option<EvalPlan>,
@@ -132,6 +160,8 @@ impl TrainingPlan {
             epochs: spec.train.epochs,
             seed: spec.train.seed,
             verify: spec.reader.verify,
+            whole_files: spec.reads_whole_files(),
+            shared_draws: spec.compat.draws == Semantics::Dlio,
             data,
             train,
             eval,
@@ -142,6 +172,12 @@ impl TrainingPlan {
             estimate,
             record_steps: false,
         })
+    }
+
+    /// The compute time of a step of a rank.
+    pub fn compute_time(&self, phase: &PhasePlan, epoch: u64, rank: u64, step: u64) -> Nanos {
+        let rank = if self.shared_draws { 0 } else { rank };
+        times::draw(&phase.compute, self.seed, epoch, rank, step)
     }
 
     /// Ranks that train.
@@ -245,10 +281,9 @@ pub(super) const STEPS_PER_BATCH_AHEAD: u64 = 20;
 
 fn train_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<PhasePlan, PlanError> {
     let cap = spec.train.total_training_steps;
-    let shards = shards(Phase::Train, &data.train, request.ranks, spec.reader.batch_size)?;
-    let shards = Shards::new(shards.samples, shards.ranks, shards.batch, cap);
-    let order = order(spec, request, data, &data.train);
-    let interleave = loader::interleave(spec, data, &data.train, &order);
+    let shards = shards(spec, Phase::Train, &data.train, request.ranks, spec.reader.batch_size)?.at_most(cap);
+    let order = order(spec, request, data, &data.train, &shards);
+    let interleave = loader::interleave(spec, request, data, &data.train, &order);
     Ok(PhasePlan {
         phase: Phase::Train,
         shards,
@@ -263,11 +298,11 @@ fn eval_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<EvalPla
     if data.valid.files == 0 {
         return Err(PlanError::NoEvalFiles);
     }
-    let shards = shards(Phase::Eval, &data.valid, request.ranks, spec.reader.batch_size_eval)?;
+    let shards = shards(spec, Phase::Eval, &data.valid, request.ranks, spec.reader.batch_size_eval)?;
     // Differs from the seed of training: the two splits are different files.
-    let order = order(spec, request, data, &data.valid);
+    let order = order(spec, request, data, &data.valid, &shards);
     let order = Order { seed: mix(order.seed, u64::from_le_bytes(*b"evaluate")), ..order };
-    let interleave = loader::interleave(spec, data, &data.valid, &order);
+    let interleave = loader::interleave(spec, request, data, &data.valid, &order);
     let phase = PhasePlan {
         phase: Phase::Eval,
         shards,
@@ -284,19 +319,50 @@ fn eval_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<EvalPla
     })
 }
 
-fn shards(phase: Phase, split: &Split, ranks: u64, batch: u64) -> Result<Shards, PlanError> {
-    let shards = Shards::new(split.samples(), ranks, batch, None);
+fn shards(spec: &Spec, phase: Phase, split: &Split, ranks: u64, batch: u64) -> Result<Shards, PlanError> {
+    let (files, samples_per_file) = (split.files, split.samples_per_file);
+    let shards = match spec.compat.shards {
+        Semantics::Feedline => Shards::new(split.samples(), ranks, batch, None),
+        Semantics::Dlio => Shards::of_files(files, samples_per_file, ranks, batch),
+    };
     if shards.steps == 0 {
-        let (files, samples_per_file) = (split.files, split.samples_per_file);
+        if shards.dealt.is_some() {
+            return Err(PlanError::TooFewFiles { phase, ranks, batch, files, samples_per_file });
+        }
         return Err(PlanError::TooFewSamples { phase, ranks, batch, files, samples_per_file });
     }
     Ok(shards)
 }
 
+/// The order of every epoch of a phase.
+fn order(spec: &Spec, request: &Request<'_>, data: &Data, split: &Split, shards: &Shards) -> Order {
+    // Files that no rank has are not shuffled among the others.
+    let dealt = shards.dealt.map(|DealtFiles { files_per_rank }| files_per_rank * shards.ranks);
+    let order = match spec.compat.order {
+        Semantics::Feedline => requested_order(spec, request, data, split),
+        Semantics::Dlio => dlio_order(spec, split),
+    };
+    Order { files: dealt.unwrap_or(split.files), ..order }
+}
+
+/// DLIO's order. Only whole files move: lists of samples are shuffled, but not used. TensorFlow lists tfrecord files
+/// before they are shuffled.
+fn dlio_order(spec: &Spec, split: &Split) -> Order {
+    let listed = loader::discipline(spec) == Discipline::Tensorflow && spec.dataset.format == "tfrecord";
+    let shuffles = spec.reader.file_shuffle != Shuffle::Off && !listed;
+    Order {
+        files: split.files,
+        samples_per_file: split.samples_per_file,
+        unit: if shuffles { Unit::File } else { Unit::None },
+        seed: spec.train.seed,
+        reshuffle: spec.train.seed_change_epoch,
+    }
+}
+
 /// The order that the shuffle keys request, as far as the format allows: single samples if they can be read alone, and
 /// row groups of Parquet. A TFRecord file is read from start to end; the framework's shuffle buffer mixes samples after
 /// they were read, which does not affect storage. `random` is fresh in each run; `seed` follows train.seed.
-fn order(spec: &Spec, request: &Request<'_>, data: &Data, split: &Split) -> Order {
+fn requested_order(spec: &Spec, request: &Request<'_>, data: &Data, split: &Split) -> Order {
     let (files, samples) = (spec.reader.file_shuffle, spec.reader.sample_shuffle);
     let whole_files = if files == Shuffle::Off { Unit::None } else { Unit::File };
     let unit = match (samples, data.unit) {

@@ -8,7 +8,6 @@ use super::{
 };
 use crate::checkpoint::CheckpointPlan;
 use crate::ledger::{BlockRecord, StepRecord};
-use crate::order::Shards;
 use crate::spec::{CacheState, Preprocess, Time};
 
 /// The approximate length of a calibration.
@@ -122,9 +121,7 @@ impl TrainingPlan {
     }
 
     fn probe(self, steps: u64) -> TrainingPlan {
-        let Shards { samples, ranks, batch, steps: possible, .. } = self.train.shards;
-        let shards = Shards::new(samples, ranks, batch, Some(steps.min(possible)));
-        let train = PhasePlan { shards, ..self.train };
+        let train = PhasePlan { shards: self.train.shards.at_most(Some(steps)), ..self.train };
         TrainingPlan { train, eval: None, epochs: 1, ..self }
     }
 

@@ -20,6 +20,8 @@ struct WrittenPlan<'a> {
     source: Option<WrittenInput<'a>>,
     ranks: u64,
     hosts: u64,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    compat: &'a [String],
     #[serde(flatten)]
     training: Option<WrittenTraining<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,6 +45,10 @@ struct WrittenTraining<'a> {
     epochs: u64,
     seed: u64,
     verify: Verify,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    shared_draws: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    whole_files: bool,
     data: &'a Data,
     train: &'a PhasePlan,
     eval: &'a Option<EvalPlan>,
@@ -62,6 +68,8 @@ impl<'a> WrittenTraining<'a> {
             epochs,
             seed,
             verify,
+            shared_draws,
+            whole_files,
             data,
             train,
             eval,
@@ -77,6 +85,8 @@ impl<'a> WrittenTraining<'a> {
             epochs: *epochs,
             seed: *seed,
             verify: *verify,
+            shared_draws: *shared_draws,
+            whole_files: *whole_files,
             data,
             train,
             eval,
@@ -92,11 +102,11 @@ impl<'a> WrittenTraining<'a> {
 
 impl Serialize for Plan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Plan { workload, model, ranks, hosts, training, checkpoint } = self;
+        let Plan { workload, model, ranks, hosts, compat, training, checkpoint } = self;
         let memory_bytes = training.is_none().then(|| self.memory_bytes());
         let (source, training) = training.as_ref().map(WrittenTraining::split).unzip();
         let (ranks, hosts) = (*ranks, *hosts);
-        WrittenPlan { workload, model, source, ranks, hosts, training, checkpoint, memory_bytes }
+        WrittenPlan { workload, model, source, ranks, hosts, compat, training, checkpoint, memory_bytes }
             .serialize(serializer)
     }
 }
@@ -109,6 +119,8 @@ struct PlanHead {
     ranks: u64,
     hosts: u64,
     #[serde(default)]
+    compat: Vec<String>,
+    #[serde(default)]
     checkpoint: Option<CheckpointPlan>,
 }
 
@@ -118,7 +130,7 @@ impl<'de> Deserialize<'de> for Plan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Plan, D::Error> {
         let value = Value::deserialize(deserializer)?;
         let head = PlanHead::deserialize(&value).map_err(D::Error::custom)?;
-        let PlanHead { workload, model, ranks, hosts, checkpoint } = head;
+        let PlanHead { workload, model, ranks, hosts, compat, checkpoint } = head;
         let training = match value.get("train") {
             Some(_) => Some(TrainingPlan::deserialize(&value).map_err(D::Error::custom)?),
             None => None,
@@ -126,6 +138,6 @@ impl<'de> Deserialize<'de> for Plan {
         if training.is_none() && checkpoint.is_none() {
             return Err(D::Error::custom("the plan neither trains nor saves checkpoints"));
         }
-        Ok(Plan { workload, model, ranks, hosts, training, checkpoint })
+        Ok(Plan { workload, model, ranks, hosts, compat, training, checkpoint })
     }
 }

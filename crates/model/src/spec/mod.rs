@@ -5,6 +5,7 @@
 //! `check`) -> spec (`settle`, `typed`, `pairs`).
 
 mod check;
+mod compat;
 mod core_config;
 mod error;
 mod hydra;
@@ -28,11 +29,12 @@ mod yaml;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use compat::DLIO_NUMBERS;
 pub use core_config::core_config_hash;
 pub use error::{Report, SpecError};
 pub use names::{
-    Access, CacheState, FORMATS, Framework, PlottedFigure, Preprocess, Readahead, SaveMode, StorageType,
-    Verify,
+    Access, CacheState, FORMATS, Framework, PlottedFigure, Preprocess, Readahead, SaveMode, Semantics,
+    StorageType, Verify,
 };
 pub(crate) use names::{CacheProof, CheckpointMode, Datatype, Loader, OnError, Retain, Shuffle};
 pub use overrides::{Override, OverrideValue};
@@ -74,17 +76,32 @@ pub enum UnknownKeys {
     Report,
 }
 
-/// Reads a workload: the defaults, then the file, then the overrides in order. Unknown keys are errors.
-pub fn read(source: WorkloadSource<'_>, overrides: &[Override]) -> Result<ParsedWorkload, SpecError> {
-    read_with(source, overrides, UnknownKeys::Refuse)
+/// How a front end reads workloads.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadRules {
+    pub unknown_keys: UnknownKeys,
+    /// The keys of `compat` with DLIO's behaviour, unless the workload says otherwise.
+    pub dlio_keys: &'static [&'static str],
 }
 
-/// The same, for a front end that chooses what happens to unknown keys.
+impl From<UnknownKeys> for ReadRules {
+    fn from(unknown_keys: UnknownKeys) -> ReadRules {
+        ReadRules { unknown_keys, ..ReadRules::default() }
+    }
+}
+
+/// Reads a workload: the defaults, then the file, then the overrides in order. Unknown keys are errors.
+pub fn read(source: WorkloadSource<'_>, overrides: &[Override]) -> Result<ParsedWorkload, SpecError> {
+    read_with(source, overrides, ReadRules::default())
+}
+
+/// The same, for a front end with rules of its own.
 pub fn read_with(
     source: WorkloadSource<'_>,
     overrides: &[Override],
-    unknown: UnknownKeys,
+    rules: impl Into<ReadRules>,
 ) -> Result<ParsedWorkload, SpecError> {
+    let ReadRules { unknown_keys: unknown, dlio_keys } = rules.into();
     // Messages quote the text, and it may hold secrets.
     let shown = secret::redact(source.text);
     let texts = Texts { name: source.name, text: &shown, overrides };
@@ -110,7 +127,7 @@ pub fn read_with(
     if let Some(error) = texts.errors(problems) {
         return Err(error);
     }
-    let (spec, mut warnings) = settle::settle(&given, &texts)?;
+    let (spec, mut warnings) = settle::settle(&given, dlio_keys, &texts)?;
     warnings.extend(unknown_keys);
     warnings.extend(replaced);
     let origins = given.iter().map(|given| (given.row.key, texts.place(given.place))).collect();

@@ -63,6 +63,8 @@ names! {
     CheckpointMode { Default = "default", Subset = "subset" }
     /// What training waits for when it saves: the last tier, a copy in memory, or a fast tier.
     SaveMode { Direct = "direct", Async = "async", BurstBuffer = "burst-buffer" }
+    /// Whose behaviour a run has where feedline deliberately differs from DLIO.
+    Semantics { Feedline = "feedline", Dlio = "dlio" }
     /// The figure that the plot of a sweep shows.
     PlottedFigure {
         MbPerSecond = "mb_per_second", SamplesPerSecond = "samples_per_second", AuPercent = "au_percent",

@@ -208,8 +208,8 @@ pub(super) fn canonical_path(path: &str) -> String {
 
 /// The key that a section means if it is given as a word.
 pub(super) fn word_for(group: &str) -> Option<&'static KeyRow> {
-    let (section, key) = history::WORD_FOR;
-    table::rows().find(|row| group == section && row.key == key)
+    let (_, key) = history::WORD_FOR.iter().find(|(section, _)| *section == group)?;
+    table::rows().find(|row| row.key == *key)
 }
 
 /// The canonical name of a key with several spellings; an unknown key is returned unchanged.
@@ -313,7 +313,7 @@ mod tests {
         );
         assert!(matches!(look_up("data_readers"), KeyLookup::Unknown));
         assert!(matches!(look_up("dataset.formats"), KeyLookup::Unknown));
-        assert_eq!(children("output"), ["folder", "log_file", "metric"]);
+        assert_eq!(children("output"), ["folder", "log_file", "strict", "metric"]);
         assert_eq!(homes("exclude_start_steps"), ["output.metric"]);
         assert_eq!(canonical_key("data_reader.batch_size"), "reader.batch_size");
         assert_eq!(canonical_key("model.model_size"), "model.model_size_bytes");

@@ -10,7 +10,7 @@ use super::names::{Framework, Loader};
 use super::schema::{KeyRow, KeyStatus, canonical_path};
 use super::typed::{Settings, Spec};
 use super::value::{Node, Origin, Value};
-use super::{pairs, table, yaml};
+use super::{compat, pairs, table, yaml};
 use crate::warning::{KeyOrigin, Warning};
 
 /// Keys with their standard deviation in a separate key.
@@ -23,10 +23,14 @@ const TIMES: [(&str, &str); 3] = [
 /// The default sigma of the lognormal law, our choice: two of three files have 0.6 to 1.65 times the median size.
 const SIZE_SIGMA: f64 = 0.5;
 
-type SettingMap = BTreeMap<&'static str, Setting>;
+pub(super) type SettingMap = BTreeMap<&'static str, Setting>;
 
 /// The spec of the given keys, and the warnings about them.
-pub(super) fn settle(given: &[GivenKey], texts: &Texts<'_>) -> Result<(Spec, Vec<Warning>), SpecError> {
+pub(super) fn settle(
+    given: &[GivenKey],
+    dlio_keys: &[&str],
+    texts: &Texts<'_>,
+) -> Result<(Spec, Vec<Warning>), SpecError> {
     let mut problems = Vec::new();
     let mut checked = SettingMap::new();
     for given in given {
@@ -40,7 +44,8 @@ pub(super) fn settle(given: &[GivenKey], texts: &Texts<'_>) -> Result<(Spec, Vec
     if let Some(error) = texts.errors(problems) {
         return Err(error);
     }
-    let warnings = warnings(given, &checked, texts);
+    let overruled = compat::apply(&mut checked, given, dlio_keys);
+    let warnings = warnings(given, &checked, &overruled, texts);
     let mut settings = fill(checked)?;
     let problems = fold_times(&mut settings, given);
     if let Some(error) = texts.errors(problems) {
@@ -112,17 +117,26 @@ fn is_true(checked: &SettingMap, key: &str, default: bool) -> bool {
     }
 }
 
-fn warnings(given: &[GivenKey], checked: &SettingMap, texts: &Texts<'_>) -> Vec<Warning> {
+fn warnings(
+    given: &[GivenKey],
+    checked: &SettingMap,
+    overruled: &compat::Overruled,
+    texts: &Texts<'_>,
+) -> Vec<Warning> {
     let checkpoint = is_true(checked, "workflow.checkpoint", false);
     let mut warnings = Vec::new();
     let mut without_effect: Vec<(&'static str, Vec<KeyOrigin>)> = Vec::new();
     for given in given {
-        let Some(setting) = checked.get(given.row.key) else { continue };
         let at = KeyOrigin { key: given.spelled.clone(), place: texts.place(given.place) };
-        if let Some(warning) = special(given, setting, &at) {
-            warnings.push(warning);
-        }
-        if let Some(why) = reason(given.row, setting, checkpoint) {
+        let by_compat = overruled.iter().find(|(key, _)| *key == given.row.key).map(|(_, why)| *why);
+        let why = match (by_compat, checked.get(given.row.key)) {
+            (None, Some(setting)) => {
+                warnings.extend(special(given, setting, &at));
+                reason(given.row, setting, checkpoint)
+            }
+            (why, _) => why,
+        };
+        if let Some(why) = why {
             match without_effect.iter_mut().find(|(known, _)| *known == why) {
                 Some((_, keys)) => keys.push(at),
                 None => without_effect.push((why, vec![at])),

@@ -9,7 +9,7 @@ use super::check::Setting;
 use super::error::SpecError;
 use super::names::{
     Access, CacheProof, CacheState, CheckpointMode, Datatype, Framework, Loader, OnError, PlottedFigure,
-    Preprocess, Readahead, Retain, SaveMode, Shuffle, StorageType, Verify,
+    Preprocess, Readahead, Retain, SaveMode, Semantics, Shuffle, StorageType, Verify,
 };
 use super::time::Time;
 use crate::shape::Element;
@@ -74,6 +74,7 @@ spec! {
         output: OutputSpec,
         metric: MetricSpec,
         sweep: SweepSpec,
+        compat: CompatSpec,
     }
     ModelSpec {
         name: String = "model.name",
@@ -159,6 +160,8 @@ spec! {
         batch_size_eval: u64 = "reader.batch_size_eval",
         /// 0 requests reading inside the training process; the plan uses one reader instead.
         read_threads: u64 = "reader.read_threads",
+        /// The maximum of the number that replaces 1 by DLIO's rule.
+        max_auto_threads: u64 = "reader.max_auto_threads",
         write_threads: u64 = "reader.write_threads",
         prefetch_size: u64 = "reader.prefetch_size",
         file_shuffle: Shuffle = "reader.file_shuffle",
@@ -248,6 +251,10 @@ spec! {
     }
     OutputSpec {
         folder: Option<String> = "output.folder",
+        /// The name of the log that the DLIO front end writes.
+        log_file: String = "output.log_file",
+        /// Whether the DLIO front end fails if the verdict is invalid.
+        strict: bool = "output.strict",
         ;
         metric: OutputMetricSpec,
     }
@@ -258,6 +265,24 @@ spec! {
     MetricSpec {
         /// The target AU, from 0 to 1.
         au: f64 = "metric.au",
+    }
+    /// Whose behaviour the run has where feedline deliberately differs from DLIO.
+    CompatSpec {
+        order: Semantics = "compat.order",
+        shards: Semantics = "compat.shards",
+        whole_files: Semantics = "compat.whole_files",
+        read_threads: Semantics = "compat.read_threads",
+        prefetch: Semantics = "compat.prefetch",
+        cache: Semantics = "compat.cache",
+        verify: Semantics = "compat.verify",
+        draws: Semantics = "compat.draws",
+        eval_figures: Semantics = "compat.eval_figures",
+        compression: Semantics = "compat.compression",
+        record_length: Semantics = "compat.record_length",
+        model_size: Semantics = "compat.model_size",
+        checkpoint_step: Semantics = "compat.checkpoint_step",
+        fsync: Semantics = "compat.fsync",
+        restore_cache: Semantics = "compat.restore_cache",
     }
     /// What `feedline sweep` does with this workload if its flags do not say.
     SweepSpec {
@@ -310,6 +335,24 @@ macro_rules! word_fields {
 word_fields! {
     Access, CacheProof, CacheState, Framework, Loader, Shuffle, StorageType, Datatype, CheckpointMode, Element, OnError,
     PlottedFigure, Preprocess, Readahead, Retain, SaveMode, Verify,
+}
+
+/// feedline's behaviour is the default, so it is not written.
+impl SpecField for Semantics {
+    fn from_setting(setting: Setting) -> Option<Self> {
+        match setting {
+            Setting::Nothing => Some(Semantics::Feedline),
+            Setting::Text(word) => Semantics::named(&word),
+            _ => None,
+        }
+    }
+
+    fn to_setting(&self) -> Setting {
+        match self {
+            Semantics::Feedline => Setting::Nothing,
+            Semantics::Dlio => Setting::Text(self.name().into()),
+        }
+    }
 }
 
 /// Counts fit into `i64` because of the bounds of their kinds.

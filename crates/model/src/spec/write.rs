@@ -15,7 +15,8 @@ impl Spec {
         self.write(&mut settings);
         let mut text = String::new();
         let mut open: Vec<&str> = Vec::new();
-        for (key, setting) in settings.into_iter().filter(|(key, setting)| worth_writing(key, setting)) {
+        settings.retain(|(key, setting)| worth_writing(key, setting) && !self.leaves_out(key));
+        for (key, setting) in settings {
             let mut groups: Vec<&str> = key.split('.').collect();
             let name = groups.pop().unwrap_or(key);
             let shared = open.iter().zip(&groups).take_while(|(a, b)| a == b).count();

@@ -191,6 +191,7 @@ mod tests {
             model: "test".to_owned(),
             ranks: 1,
             hosts: 1,
+            compat: Vec::new(),
             training: None,
             checkpoint: Some(plan.clone()),
         };

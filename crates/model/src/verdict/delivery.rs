@@ -117,7 +117,7 @@ fn expected_bytes(plan: &TrainingPlan, phase: &PhasePlan, epoch: u64) -> Option<
         FileBytes::Same(_) => plan.data.visit_bytes.map(|bytes| shards.delivered() * bytes),
         FileBytes::Each(bytes) if bytes.first().copied() != plan.data.visit_bytes => None,
         FileBytes::Each(bytes) => {
-            let order = phase.order.epoch(epoch);
+            let order = phase.epoch_order(epoch);
             let sum = |positions: std::ops::Range<u64>| -> u64 {
                 positions.map(|position| bytes[(split.first_file + order.sample(position)) as usize]).sum()
             };

@@ -10,7 +10,7 @@ use crate::units::grouped;
 
 /// The digest of the samples at these positions of an epoch.
 pub(super) fn digest_of(phase: &PhasePlan, epoch: u64, positions: Range<u64>) -> Digest {
-    let order = phase.order.epoch(epoch);
+    let order = phase.epoch_order(epoch);
     let mut digest = Digest::default();
     let mut position = positions.start;
     while position < positions.end {
@@ -58,7 +58,7 @@ fn describe(
     seen: SampleDigest,
 ) -> String {
     let planned = positions.end - positions.start;
-    let order = phase.order.epoch(epoch);
+    let order = phase.epoch_order(epoch);
     let find = |weight: Digest| {
         positions.clone().find(|position| Digest::of_run(order.sample(*position), 1) == weight)
     };
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn one_wrong_sample_is_located() {
         let phase = phase(2003, 2, 10);
-        let order = phase.order.epoch(1);
+        let order = phase.epoch_order(1);
         let right = |position: u64| vec![order.sample(position)];
         let missing = parts(&phase, |p| if p == 777 { vec![] } else { right(p) });
         let expected =

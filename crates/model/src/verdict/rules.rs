@@ -64,6 +64,8 @@ pub(super) enum RuleScope {
     /// With or without training.
     Checkpoints,
     CheckpointsAlone,
+    /// DLIO's behaviour was requested.
+    Compat,
 }
 
 impl RuleScope {
@@ -74,6 +76,7 @@ impl RuleScope {
             RuleScope::Cluster => case.trains() && case.ledger.conditions.members.len() > 1,
             RuleScope::Checkpoints => case.saves(),
             RuleScope::CheckpointsAlone => case.saves() && !case.trains(),
+            RuleScope::Compat => case.plan.is_some_and(|plan| !plan.compat.is_empty()),
         }
     }
 }
@@ -259,6 +262,14 @@ pub(super) const RULES: &[Rule] = &[
         remedy: "remove these settings",
         unchecked: "",
         check: RuleCheck::Ledger(terms::settings_honoured),
+    },
+    Rule {
+        name: "semantics",
+        applies: RuleScope::Compat,
+        threshold: "feedline's behaviour, or a list of what was switched to DLIO's",
+        remedy: "compare this result only with results that have the same settings of compat",
+        unchecked: "",
+        check: RuleCheck::Plan(terms::semantics),
     },
     Rule {
         name: "cache",

@@ -7,7 +7,7 @@ use super::delivery::finished_phases;
 use super::rules::{FINISH_EPOCH, RuleResult};
 use super::{RuleOutcome, TrainingCase};
 use crate::ledger::{Ledger, ObservedHost, Phase};
-use crate::plan::Medium;
+use crate::plan::{Medium, Plan};
 use crate::units::{counted, grouped};
 
 pub(super) fn mode_as_requested(ledger: &Ledger) -> RuleResult {
@@ -35,6 +35,11 @@ pub(super) fn settings_honoured(ledger: &Ledger) -> RuleResult {
         true => RuleResult::pass("all"),
         false => RuleResult::fail(format!("no effect in this version: {}", settings.join(", "))),
     }
+}
+
+/// The figures are right for what was requested, but differ from those of feedline's own behaviour.
+pub(super) fn semantics(plan: &Plan) -> RuleResult {
+    RuleResult::note(format!("DLIO's behaviour was requested: {}", plan.compat.join(", ")))
 }
 
 /// With fewer steps in the metric window, AU and rates show a moment, not the storage.

@@ -44,6 +44,7 @@ fn whole(training: &TrainingPlan) -> Plan {
         model: "test".to_owned(),
         ranks: training.ranks(),
         hosts: 1,
+        compat: Vec::new(),
         training: Some(training.clone()),
         checkpoint: None,
     }
@@ -58,7 +59,7 @@ pub(super) fn ledger(plan: &TrainingPlan, deliver: impl Fn(u64, u64) -> Vec<u64>
     ledger.conditions.hosts.insert("here".to_owned(), host());
     let shards = plan.train.shards;
     for epoch in 1..=plan.epochs {
-        let order = plan.train.order.epoch(epoch);
+        let order = plan.train.epoch_order(epoch);
         let mut parts = vec![SampleDigest::default(); PARTS as usize];
         for rank in 0..plan.ranks() {
             let steps = shards.steps;
@@ -282,7 +283,7 @@ fn errors_are_a_note_within_the_limit_and_a_failure_beyond() {
 #[test]
 fn a_sample_that_failed_is_accounted_for_once() {
     let plan = plan();
-    let order = plan.train.order.epoch(2);
+    let order = plan.train.epoch_order(2);
     let missing = |epoch, p| if (epoch, p) == (2, 42) { vec![] } else { vec![p] };
     let mut seen = ledger(&plan, missing);
     let failed = SampleDigest { samples: 1, digest: Digest::of_run(order.sample(42), 1) };

@@ -111,7 +111,7 @@ impl Reader {
         self.before = (SampleDigest { samples: samples_delivered, digest }, order);
         self.deliver(position, &samples);
         let per_file = run.input.split.samples_per_file;
-        if per_file == 1 {
+        if per_file == 1 || run.plan.whole_files {
             return true;
         }
         while let Some((position, samples)) = self.look_up(run) {
@@ -130,9 +130,11 @@ impl Reader {
         if self.left.is_empty() {
             return None;
         }
-        let per_file = run.input.split.samples_per_file;
-        let (position, neighbours) = run.phase.interleave.place(&self.stretch, per_file, self.left.start);
-        let most = neighbours.min(self.left.end - self.left.start);
+        let (position, neighbours) = run.phase.place(&self.stretch, self.left.start);
+        let most = match run.plan.whole_files {
+            true => 1,
+            false => neighbours.min(self.left.end - self.left.start),
+        };
         let (sample, count) = run.order.run(position, most);
         self.left.start += count;
         Some((position, sample..sample + count))

@@ -15,8 +15,9 @@ pub(in super::super) const SECTIONS: &[(&str, &str)] = &[
     ("dataset.arrow", "dataset.parquet"),
 ];
 
-/// A section that can be given as a word, and the key that it then means: `model: unet3d`.
-pub(in super::super) const WORD_FOR: (&str, &str) = ("model", "model.name");
+/// Sections that can be given as a word, and the key that they then mean: `model: unet3d`, `compat: dlio`.
+pub(in super::super) const WORD_FOR: &[(&str, &str)] =
+    &[("model", "model.name"), ("compat", super::compat::ALL)];
 
 /// Values with another name or meaning today: key, earlier value, present value.
 pub(in super::super) const VALUES: &[(&str, &str, &str)] = &[

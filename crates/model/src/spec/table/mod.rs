@@ -2,6 +2,7 @@
 //! "did you mean" and the written spec all iterate over it. A new key is one line here and, if it has an effect, one
 //! field in `typed.rs`.
 
+pub(super) mod compat;
 mod dataset;
 pub(super) mod history;
 mod model;
@@ -33,6 +34,7 @@ pub fn rows() -> impl Iterator<Item = &'static KeyRow> {
         model::CHECKPOINT,
         storage::ROWS,
         run::OUTPUT,
+        compat::ROWS,
     ];
     sections.into_iter().flatten()
 }

@@ -35,6 +35,13 @@ pub(super) const ROWS: &[KeyRow] = &[
     row("reader.batch_size_eval", Integer(1, COUNT), "1", Used, "samples per evaluation step and rank")
         .aliases(&["dataset.batch_size_eval"]),
     row("reader.read_threads", Integer(0, THREADS), "1", Used, "readers per rank"),
+    row(
+        "reader.max_auto_threads",
+        Integer(1, THREADS),
+        "8",
+        Used,
+        "maximum of the read_threads that compat.read_threads chooses",
+    ),
     row("reader.write_threads", Integer(1, THREADS), "1", Used, "writers per rank while generating"),
     row("reader.prefetch_size", Integer(0, COUNT), "2", Used, "batches prefetched per reader"),
     row("reader.file_shuffle", Shuffle, "'off'", Used, "order of the files")

@@ -85,8 +85,8 @@ pub(super) const ROWS: &[KeyRow] = &[
 
 pub(super) const OUTPUT: &[KeyRow] = &[
     row("output.folder", Text, "null", Used, "folder of the results").aliases(&["output_folder"]),
-    row("output.log_file", Text, "dlio.log", NoEffect("feedline logs to stderr"), "name of DLIO's log file")
-        .quiet(&["dlio.log"]),
+    row("output.log_file", Text, "dlio.log", Used, "name of the log file that the DLIO front end writes"),
+    row("output.strict", Flag, "false", Used, "an invalid verdict is a failure of the DLIO front end"),
     row(
         "output.metric.exclude_start_steps",
         Integer(0, COUNT),
