@@ -95,17 +95,26 @@ fn watch(
     run: Option<&StudyRun>,
     work: &mut dyn FnMut(),
 ) {
-    let (clock, over) = (&Monotonic::new(), &AtomicBool::new(false));
+    let clock = &Monotonic::new();
+    // Created before the work starts, so that its first events are not lost.
+    let view = (show != ProgressMode::Nothing).then(|| Display::new(shown, goal, run, show));
+    match view {
+        Some(view) => beside(work, move |over| view.run(clock, over)),
+        None => work(),
+    }
+}
+
+/// Runs the work, and meanwhile a display in a thread of its own, which ends soon after the flag is set.
+pub(crate) fn beside(work: &mut dyn FnMut(), display: impl FnOnce(&AtomicBool) + Send) {
+    let over = &AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let display = std::thread::Builder::new().name("progress".to_owned());
-        // Created before the work starts, so that its first events are not lost.
-        let view = (show != ProgressMode::Nothing).then(|| Display::new(shown, goal, run, show));
-        let display_all = move |view: Display<'_>| {
+        let thread = std::thread::Builder::new().name("progress".to_owned());
+        let shown = move || {
             // A panic in the display must not lose the result, which does not depend on the display.
-            let _ = catch_unwind(AssertUnwindSafe(|| view.run(clock, over)));
+            let _ = catch_unwind(AssertUnwindSafe(|| display(over)));
         };
         // If no thread can be started, the work runs without a display.
-        let display = view.and_then(|view| display.spawn_scoped(scope, move || display_all(view)).ok());
+        let display = thread.spawn_scoped(scope, shown).ok();
         let ends = DisplayGuard { over, display: display.as_ref().map(|display| display.thread()) };
         work();
         drop(ends);
@@ -120,7 +129,7 @@ struct DisplayGuard<'a> {
 
 impl Drop for DisplayGuard<'_> {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `Display::run`, so the display sees all that the work has emitted.
+        // Release: pairs with the Acquire of the display, so that it sees all that the work has emitted.
         self.over.store(true, Ordering::Release);
         if let Some(display) = self.display {
             display.unpark();

@@ -16,6 +16,7 @@ use serde_json::Value;
 use store::Selection;
 
 use super::study::{self, StudyKind};
+use crate::report::folder::{IN_LEAF, LEAF_SUMMARY, SUMMARY};
 use crate::report::{folder, sums};
 
 /// A complete result whose documents are from one run.
@@ -60,7 +61,8 @@ impl SavedResult {
     fn read(folder: &Path) -> anyhow::Result<SavedResult> {
         check_published(folder)?;
         let files = sums::checked(folder)?;
-        let summary: SavedSummary = parse(&files, "summary.json")?;
+        let name = if files.contains_key(LEAF_SUMMARY) { LEAF_SUMMARY } else { SUMMARY };
+        let summary: SavedSummary = parse(&files, name)?;
         let SavedSummary { start, hostname, feedline: SavedFeedlineObject { version, plan_digest, verdict } } =
             summary;
         if is_newer(&version) {
@@ -71,12 +73,12 @@ impl SavedResult {
             );
         }
         let of_version = || format!("written by feedline {version}; this version cannot read it");
-        let recorded = serde_json::from_value(verdict).context("summary.json").with_context(of_version)?;
+        let recorded = serde_json::from_value(verdict).context(name).with_context(of_version)?;
         let ledger: Ledger = parse(&files, "ledger.json").with_context(of_version)?;
         let spec = read_spec(folder, &files).with_context(of_version)?;
         let plan: Plan = parse(&files, "plan.json").with_context(of_version)?;
         if plan.digest() != plan_digest {
-            bail!("plan.json and summary.json are from different runs: the plan digests differ");
+            bail!("plan.json and {name} are from different runs: the plan digests differ");
         }
         let plan = restored(plan, &spec)?;
         let ledger = match &plan.training {
@@ -166,14 +168,19 @@ fn is_newer(version: &str) -> bool {
 }
 
 /// Files that only a result has. A folder with some of them is a result, possibly a damaged one.
-const MARKS: [&str; 4] = [sums::NAME, "summary.json", "ledger.json", "plan.json"];
+const MARKS: [&str; 4] = [sums::NAME, SUMMARY, "ledger.json", "plan.json"];
 
 const WHAT_A_RESULT_IS: &str = "give the folder of a result, RESULTS/WORKLOAD/TIME";
 
-/// The folder itself if it is a result, else the results in it, sorted by name.
+/// The folder itself if it is a result, the result in it if it is the leaf of a DLIO run, else the results in it,
+/// sorted by name.
 pub(crate) fn find(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let has = |folder: &Path, marks: &[&str]| marks.iter().any(|name| folder.join(name).exists());
     let shown = folder.display();
+    let in_leaf = folder.join(IN_LEAF);
+    if has(&in_leaf, &MARKS) {
+        return Ok(vec![in_leaf]);
+    }
     let is_study = |kind: &&&StudyKind| has(folder, &[kind.journal]) || has(folder, &kind.outputs);
     if let Some(kind) = study::KINDS.iter().find(is_study) {
         bail!(
@@ -190,7 +197,10 @@ pub(crate) fn find(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     for entry in entries {
         let path = entry.with_context(|| format!("cannot read {shown}"))?.path();
         let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        if !hidden && path.is_dir() && has(&path, &MARKS) {
+        let in_leaf = path.join(IN_LEAF);
+        if !hidden && has(&in_leaf, &MARKS) {
+            found.push(in_leaf);
+        } else if !hidden && path.is_dir() && has(&path, &MARKS) {
             found.push(path);
         }
     }

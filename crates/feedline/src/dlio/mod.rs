@@ -5,3 +5,4 @@
 #![expect(dead_code, reason = "the parts that use it follow")]
 
 pub(crate) mod job;
+pub(crate) mod leaf;

@@ -1,6 +1,7 @@
 //! The result folder, `RESULTS/WORKLOAD/TIME/`: written under a hidden name, flushed and then renamed, so that it
 //! exists either completely or not at all.
 
+use std::fs::File;
 use std::io::{BufWriter, IntoInnerError, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +10,7 @@ use anyhow::{Context, anyhow};
 use engine::meter;
 use model::ledger::Phase;
 use model::metrics::EpochFigures;
-use store::{CreatedFolder, FolderHandle, make_path};
+use store::{CreatedFolder, FolderHandle, StoreError, make_path};
 
 use super::result::Outcome;
 use super::sums::{self, Checksum, Checksums, HashingWriter};
@@ -75,7 +76,7 @@ pub(crate) fn is_partial(folder: &Path) -> bool {
 }
 
 /// Writes the content of a file.
-type ContentWriter<'a> = dyn Fn(&mut dyn Write) -> anyhow::Result<()> + 'a;
+pub(crate) type ContentWriter<'a> = dyn Fn(&mut dyn Write) -> anyhow::Result<()> + 'a;
 
 /// A file of a result. Files are written one at a time, in order, directly to disk, so that writing a result of many
 /// epochs needs no memory in addition to its ledger.
@@ -84,6 +85,16 @@ struct Document {
     write: fn(&mut dyn Write, &Outcome<'_>) -> anyhow::Result<()>,
     present: fn(&Outcome<'_>) -> bool,
 }
+
+/// The summary of a result, and its name in the leaf of a DLIO run, where it must not be taken for DLIO's.
+pub(crate) const SUMMARY: &str = "summary.json";
+pub(crate) const LEAF_SUMMARY: &str = "result.json";
+
+/// The folder of feedline's own files in the leaf of a DLIO run.
+pub(crate) const IN_LEAF: &str = "feedline";
+
+/// The report as text, in the leaf of a DLIO run, which prints DLIO's lines instead.
+const LEAF_REPORT: &str = "report.txt";
 
 /// The files of a result. The summary is written last, because it states the peak memory.
 const DOCUMENTS: [Document; 6] = [
@@ -100,11 +111,7 @@ const DOCUMENTS: [Document; 6] = [
         write: |to, outcome| outcome.nodes().map_or(Ok(()), |nodes| nodes.write_csv(to)),
         present: |outcome| outcome.plan.training.is_some() && outcome.nodes().is_some(),
     },
-    Document {
-        name: "summary.json",
-        write: |to, outcome| write_pretty(to, &outcome.summary()),
-        present: |_| true,
-    },
+    Document { name: SUMMARY, write: |to, outcome| write_pretty(to, &outcome.summary()), present: |_| true },
 ];
 
 /// Writes the result and returns its path.
@@ -142,23 +149,71 @@ fn make_partial(parent: &FolderHandle) -> anyhow::Result<CreatedFolder> {
 
 fn write_files(folder: &CreatedFolder, outcome: &Outcome<'_>) -> anyhow::Result<()> {
     let mut sums = Checksums::default();
-    for Document { name, write, .. } in DOCUMENTS.iter().filter(|document| (document.present)(outcome)) {
+    for Document { name, write, .. } in documents(outcome) {
         sums.add(name, put(folder, name, &|to| write(to, outcome))?);
     }
     put_text(folder, sums::NAME, &sums.to_string())?;
     folder.folder().sync().context("cannot flush the folder")
 }
 
+fn documents(outcome: &Outcome<'_>) -> impl Iterator<Item = &'static Document> {
+    DOCUMENTS.iter().filter(|document| (document.present)(outcome))
+}
+
+/// Writes the result into a folder of a leaf, whose names are free or those of an earlier result. The checksums are
+/// written last, so that an incomplete result is not taken for a complete one.
+pub(crate) fn write_below(folder: &FolderHandle, outcome: &Outcome<'_>) -> anyhow::Result<()> {
+    let mut sums = Checksums::default();
+    let report = super::text::render(outcome, folder.path(), false);
+    sums.add(LEAF_REPORT, replace(folder, LEAF_REPORT, &|to| Ok(to.write_all(report.as_bytes())?))?);
+    for Document { name, write, .. } in documents(outcome) {
+        let name = if *name == SUMMARY { LEAF_SUMMARY } else { name };
+        sums.add(name, replace(folder, name, &|to| write(to, outcome))?);
+    }
+    replace(folder, sums::NAME, &|to| Ok(to.write_all(sums.to_string().as_bytes())?))?;
+    folder.sync().context("cannot flush the folder")
+}
+
+/// Removes what `write_below` has written, the checksums first.
+pub(crate) fn remove_below(folder: &FolderHandle) -> Result<(), StoreError> {
+    let names = DOCUMENTS.iter().map(|document| document.name);
+    let mut names = [sums::NAME, LEAF_REPORT, LEAF_SUMMARY].into_iter().chain(names);
+    names.try_for_each(|name| folder.remove(name))
+}
+
 /// Writes a file and flushes it; returns its checksum.
 fn put(folder: &CreatedFolder, name: &str, write: &ContentWriter<'_>) -> anyhow::Result<Checksum> {
+    let put = || fill(folder.create(name)?, write);
+    put().with_context(|| name.to_owned())
+}
+
+/// Writes a file under a temporary name, flushes it, and lets it replace a regular file of its name; returns its
+/// checksum.
+pub(crate) fn replace(
+    folder: &FolderHandle,
+    name: &str,
+    write: &ContentWriter<'_>,
+) -> anyhow::Result<Checksum> {
+    let temporary = format!(".{name}.partial");
     let put = || -> anyhow::Result<Checksum> {
-        let mut file = HashingWriter::new(BufWriter::new(folder.create(name)?));
-        write(&mut file)?;
-        let (file, sum) = file.finish();
-        file.into_inner().map_err(IntoInnerError::into_error)?.sync_all()?;
+        folder.check_replaceable(name)?;
+        let sum = fill(folder.create_temporary(&temporary)?, write)?;
+        folder.rename(&temporary, name)?;
         Ok(sum)
     };
-    put().with_context(|| name.to_owned())
+    put().with_context(|| format!("cannot write {}", folder.shown(name))).inspect_err(|_| {
+        // Best effort: the first error is the one to report.
+        let _ = folder.remove(&temporary);
+    })
+}
+
+/// Writes the content of a new file and flushes it.
+fn fill(file: File, write: &ContentWriter<'_>) -> anyhow::Result<Checksum> {
+    let mut file = HashingWriter::new(BufWriter::new(file));
+    write(&mut file)?;
+    let (file, sum) = file.finish();
+    file.into_inner().map_err(IntoInnerError::into_error)?.sync_all()?;
+    Ok(sum)
 }
 
 fn put_text(folder: &CreatedFolder, name: &str, text: &str) -> anyhow::Result<()> {

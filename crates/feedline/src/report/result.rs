@@ -70,14 +70,24 @@ impl Outcome<'_> {
 
     /// The content of `summary.json`: DLIO's keys in DLIO's order, then the `feedline` object.
     pub(crate) fn summary(&self) -> impl Serialize {
-        let (host, set, hosts) = (self.host, self.data_set(), self.hosts());
-        let data_of = |host: &HostSection| set.bytes * (host.ranks as f64 / self.plan.ranks.max(1) as f64);
+        self.summary_with(self.metric())
+    }
+
+    /// The same for the leaf of a DLIO run, whose readers take every metric for a number, a text or a list of numbers:
+    /// what was not measured has no key.
+    pub(crate) fn leaf_summary(&self) -> impl Serialize {
+        self.summary_with(measured(self.metric()))
+    }
+
+    fn summary_with(&self, metric: Map<String, Value>) -> Summary<'_> {
+        let (host, set, hosts) = (self.host, DataSetSection::new(self.plan, self.spec), self.hosts());
+        let data_of = |host: &HostSection| set.bytes_of(host.ranks, self.plan.ranks);
         Summary {
             start: &self.ledger.times.start,
             num_accelerators: self.plan.ranks,
             num_hosts: if hosts.len() > 1 { hosts.len() as u64 } else { self.plan.hosts },
             hostname: &host.name,
-            metric: self.metric(),
+            metric,
             num_files_train: set.files_train,
             num_files_eval: set.files_eval,
             num_samples_per_file: set.samples_per_file,
@@ -111,27 +121,8 @@ impl Outcome<'_> {
         hosts.into_values().collect()
     }
 
-    /// The data set as DLIO describes it, even if the run does not read it.
-    fn data_set(&self) -> DataSetSection {
-        let Some(TrainingPlan { data, metric, .. }) = &self.plan.training else {
-            let set = &self.spec.dataset;
-            let samples = set.num_files_train.saturating_mul(set.num_samples_per_file);
-            return DataSetSection {
-                files_train: set.num_files_train,
-                files_eval: set.num_files_eval,
-                samples_per_file: set.num_samples_per_file,
-                bytes: samples as f64 * set.record_length_bytes,
-            };
-        };
-        DataSetSection {
-            files_train: data.train.files,
-            files_eval: data.valid.files,
-            samples_per_file: data.train.samples_per_file,
-            bytes: data.train.samples() as f64 * metric.record_length_bytes,
-        }
-    }
-
-    fn metric(&self) -> Map<String, Value> {
+    /// The metrics under DLIO's names.
+    pub(crate) fn metric(&self) -> Map<String, Value> {
         let mut metric = Map::new();
         for (phase, prefix) in [(Phase::Train, "train"), (Phase::Eval, "eval")] {
             let figures = self.figures(phase).map(|figures| self.as_dlio_divides(phase, figures));
@@ -279,12 +270,52 @@ struct HostSection {
 }
 
 /// The data set in DLIO's terms.
-struct DataSetSection {
+pub(crate) struct DataSetSection {
     files_train: u64,
     files_eval: u64,
     samples_per_file: u64,
     /// Nominal size.
     bytes: f64,
+}
+
+impl DataSetSection {
+    /// The data set as DLIO describes it, even if the run does not read it.
+    pub(crate) fn new(plan: &Plan, spec: &Spec) -> DataSetSection {
+        let Some(TrainingPlan { data, metric, .. }) = &plan.training else {
+            let set = &spec.dataset;
+            let samples = set.num_files_train.saturating_mul(set.num_samples_per_file);
+            return DataSetSection {
+                files_train: set.num_files_train,
+                files_eval: set.num_files_eval,
+                samples_per_file: set.num_samples_per_file,
+                bytes: samples as f64 * set.record_length_bytes,
+            };
+        };
+        DataSetSection {
+            files_train: data.train.files,
+            files_eval: data.valid.files,
+            samples_per_file: data.train.samples_per_file,
+            bytes: data.train.samples() as f64 * metric.record_length_bytes,
+        }
+    }
+
+    /// The share of this many of a run's ranks.
+    pub(crate) fn bytes_of(&self, ranks: u64, of: u64) -> f64 {
+        self.bytes * (ranks as f64 / of.max(1) as f64)
+    }
+}
+
+/// Metrics without those that were not measured.
+fn measured(metric: Map<String, Value>) -> Map<String, Value> {
+    let values = metric.into_iter().map(|(key, value)| match value {
+        Value::Array(list) => {
+            (key, Value::Array(list.into_iter().filter(|value| !value.is_null()).collect()))
+        }
+        value => (key, value),
+    });
+    let is_measured =
+        |value: &Value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty());
+    values.filter(|(_, value)| is_measured(value)).collect()
 }
 
 /// The `feedline` object. A run that does not train has no keys of training.

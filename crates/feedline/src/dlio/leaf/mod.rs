@@ -1,0 +1,93 @@
+//! The leaf: the folder of one run in DLIO's form, without the three YAML files of Hydra. The folder usually exists and
+//! has files of other programs, so it is never cleared: feedline replaces and removes only regular files with the names
+//! below. `summary.json` is written last, by a rename; a run that did not finish has none.
+
+mod closing;
+mod level;
+mod log;
+mod ranks;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use model::verdict::Status;
+use store::{FolderHandle, make_path};
+
+use crate::report::folder::{self, IN_LEAF, SUMMARY};
+use crate::report::result::Outcome;
+use crate::report::write_pretty;
+pub(crate) use log::LeafLog;
+pub(crate) use ranks::OwnRun;
+
+/// The leaf of a run, as one process sees it.
+pub(crate) struct Leaf {
+    path: PathBuf,
+    folder: FolderHandle,
+    log: LeafLog,
+}
+
+impl Leaf {
+    /// Every process calls this, and none writes files of its ranks before process 0 (`leads`) has returned: it removes
+    /// the files of an earlier run in the same folder, and opens the log. `log_file` is `output.log_file`.
+    pub(crate) fn begin(path: &Path, log_file: &str, leads: bool) -> anyhow::Result<Leaf> {
+        let cannot = || format!("cannot use the output folder {}", path.display());
+        drop(make_path(path).with_context(cannot)?);
+        let folder = FolderHandle::open(path).with_context(cannot)?;
+        let log = match leads {
+            true => {
+                remove_earlier(&folder).with_context(cannot)?;
+                LeafLog::create(&path.join(log_file))?
+            }
+            false => LeafLog::silent(),
+        };
+        Ok(Leaf { path: path.to_owned(), folder, log })
+    }
+
+    /// The log, which is also the observer of the run. Processes other than 0 log nothing.
+    pub(crate) fn log(&self) -> &LeafLog {
+        &self.log
+    }
+
+    /// Writes the files of this process's ranks. Every process of a complete run calls this, and all of them agree that
+    /// they have before process 0 concludes.
+    pub(crate) fn write_ranks(&self, run: &OwnRun<'_>) -> anyhow::Result<()> {
+        for rank in run.ranks.clone() {
+            let stats = ranks::stats_name(rank);
+            folder::replace(&self.folder, &stats, &|to| write_pretty(to, &run.stats(rank)))?;
+            let output = ranks::output_name(rank);
+            folder::replace(&self.folder, &output, &|to| write_pretty(to, &run.output(rank)))?;
+        }
+        self.folder.sync().with_context(|| format!("cannot flush {}", self.path.display()))
+    }
+
+    /// Process 0 writes feedline's own files and the last lines of the log and, if the run is complete, `summary.json`.
+    pub(crate) fn conclude(&self, outcome: &Outcome<'_>) -> anyhow::Result<()> {
+        let own = || format!("cannot write to {}", self.path.join(IN_LEAF).display());
+        self.folder.make_folder(IN_LEAF).with_context(own)?;
+        folder::write_below(&self.folder.below(IN_LEAF).with_context(own)?, outcome)?;
+        closing::report(&self.log, outcome);
+        if outcome.verdict.status != Status::Incomplete {
+            folder::replace(&self.folder, SUMMARY, &|to| write_pretty(to, &outcome.leaf_summary()))?;
+            self.folder.sync().with_context(|| format!("cannot flush {}", self.path.display()))?;
+            self.log.result(&format!("Saved outputs in {}", self.path.display()));
+        }
+        self.log.finish()
+    }
+}
+
+/// Removes the files of an earlier run, the summary first: while it is there, the leaf counts as complete.
+fn remove_earlier(folder: &FolderHandle) -> anyhow::Result<()> {
+    folder.check_replaceable(SUMMARY)?;
+    folder.remove(SUMMARY)?;
+    folder.sync()?;
+    for entry in std::fs::read_dir(folder.path())? {
+        let name = entry?.file_name();
+        if name.to_str().is_some_and(ranks::is_rank_file) {
+            folder.remove(&name)?;
+        }
+    }
+    if let Ok(own) = folder.below(IN_LEAF) {
+        folder::remove_below(&own)?;
+    }
+    Ok(())
+}
