@@ -20,7 +20,7 @@
 //!   samples were delivered).
 //! - Several runs: `study` (the next trial of a search, the grid of a sweep, attribution of time).
 //! - What it means: `metrics` (figures such as AU), `statistics` (repeated measurements), `verdict` (the rules that
-//!   decide whether the figures can be trusted).
+//!   decide whether the figures can be trusted), `mlperf` (the rules of MLPerf Storage, for results of any program).
 //!
 //! # Invariants
 //!
@@ -39,6 +39,7 @@ pub mod ledger;
 pub mod location;
 pub mod manifest;
 pub mod metrics;
+pub mod mlperf;
 pub mod names;
 pub mod order;
 pub mod plan;

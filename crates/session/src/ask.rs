@@ -289,7 +289,7 @@ impl Asked {
     }
 
     /// Whether the workload or the user states a key.
-    pub(crate) fn states(&self, key: &str) -> bool {
+    pub fn states(&self, key: &str) -> bool {
         self.origins.contains_key(key)
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod generate;
 pub(crate) mod inspect;
+pub(crate) mod mlperf;
 pub(crate) mod performed;
 pub(crate) mod plan;
 pub(crate) mod run;
@@ -113,6 +114,8 @@ commands! {
     Catalog: catalog, CatalogFlags, wait, network;
     /// Show what data files contain and where their samples are, whichever program wrote them
     Inspect: inspect, InspectFlags, wait;
+    /// Sizes, checks and the results table by the rules of MLPerf Storage, for results of any program
+    Mlperf: mlperf, MlperfFlags, action;
     /// List the built-in workloads, or print one as YAML
     Workloads: workloads, WorkloadsFlags;
     /// Print a completion script for a shell

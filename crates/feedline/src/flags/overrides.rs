@@ -9,6 +9,7 @@ use model::units::Nanos;
 use super::{CacheFlags, CheckpointFlags, DataFlags, WorkloadFlags};
 use crate::commands::capacity::CapacityFlags;
 use crate::commands::generate::GenerateFlags;
+use crate::commands::mlperf::MlperfSizeFlags;
 use crate::commands::plan::PlanFlags;
 use crate::commands::run::RunFlags;
 use crate::commands::stall::StallFlags;
@@ -49,6 +50,12 @@ impl CheckpointFlags {
         let folder = self.checkpoint_dir.as_deref();
         let folder = stands_for("checkpoint.checkpoint_folder", folder, "--checkpoint-dir");
         save.into_iter().chain(folder)
+    }
+}
+
+impl MlperfSizeFlags {
+    pub(crate) fn overrides(&self) -> Vec<Override> {
+        self.workload.overrides([])
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod hosts;
 mod json;
 pub(crate) mod layout;
 pub(crate) mod listing;
+pub(crate) mod mlperf;
 pub(crate) mod nodes;
 pub(crate) mod plan;
 pub(crate) mod plot;

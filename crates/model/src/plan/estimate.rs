@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::data::nominal_record_bytes;
 use super::{Data, EvalPlan, LoaderPlan, PhasePlan, Placement, Request};
+use crate::mlperf::{Rounding, SizeFloors, SizeInput};
 use crate::order::Shards;
 use crate::spec::{Preprocess, Spec, Verify};
 
@@ -51,16 +52,21 @@ impl SizeRule {
         files: u64,
         found_bytes: Option<u64>,
     ) -> SizeRule {
-        let per_file = spec.dataset.num_samples_per_file as f64;
-        let nominal = per_file * nominal_record_bytes(spec);
+        let samples_per_file = spec.dataset.num_samples_per_file;
+        let nominal = samples_per_file as f64 * nominal_record_bytes(spec);
         let file_bytes = found_bytes.map_or(nominal, |bytes| bytes as f64 / files.max(1) as f64);
-        let memory = host_memory_bytes as f64 * hosts as f64;
-        let steps_floor_files = (500.0 * (ranks * spec.reader.batch_size) as f64 / per_file).ceil() as u64;
-        let memory_floor_files = (5.0 * memory / file_bytes).ceil() as u64;
-        let required_files = steps_floor_files.max(memory_floor_files);
+        let input = SizeInput {
+            accelerators: ranks,
+            batch: spec.reader.batch_size,
+            samples_per_file,
+            file_bytes,
+            memory_bytes: u128::from(host_memory_bytes) * u128::from(hosts),
+        };
+        let floors = SizeFloors::new(&input, Rounding::Up);
+        let required_files = floors.files();
         SizeRule {
-            steps_floor_files,
-            memory_floor_files,
+            steps_floor_files: floors.steps_floor_files,
+            memory_floor_files: floors.memory_floor_files,
             required_files,
             required_bytes: (required_files as f64 * file_bytes) as u64,
             satisfied: files >= required_files,

@@ -1,0 +1,3 @@
+//! The reports of `feedline mlperf`.
+
+pub(crate) mod size;
