@@ -417,7 +417,7 @@ mod compat {
             assert!(!text.contains(key), "{key}");
         }
         let switched = whole(&["workflow.checkpoint=true", "compat=dlio"]);
-        assert_eq!(switched.compat.len(), 15);
+        assert_eq!(switched.compat.len(), 16);
         assert_ne!(plain.digest(), switched.digest());
         let read: Plan = serde_json::from_str(&serde_json::to_string(&switched).unwrap()).unwrap();
         assert_eq!((read.digest(), &read.compat), (switched.digest(), &switched.compat));

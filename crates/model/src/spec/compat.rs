@@ -7,7 +7,7 @@ use super::names::{CacheState, Semantics, Shuffle, Verify};
 use super::schema::canonical_path;
 use super::settle::SettingMap;
 use super::table::compat::{ALL, ROWS};
-use super::typed::{CompatSpec, Spec};
+use super::typed::{Column, CompatSpec, Spec};
 
 /// The differences that change DLIO's numbers or the names and sizes of its files. A front end under DLIO's name has
 /// DLIO's behaviour for these; for order, shards, cache and verification it has feedline's.
@@ -15,6 +15,7 @@ pub const DLIO_NUMBERS: &[&str] = &[
     "compat.read_threads",
     "compat.prefetch",
     "compat.compression",
+    "compat.columns",
     "compat.record_length",
     "compat.model_size",
     "compat.checkpoint_step",
@@ -94,6 +95,12 @@ fn with_other_values(checked: &mut SettingMap) -> Overruled {
             "DLIO does not compress this format, and compat.compression asks for its behaviour",
         ),
         (
+            "compat.columns",
+            "dataset.parquet.columns",
+            all_columns(checked),
+            "DLIO reads all columns, also those with 'read: false', and compat.columns asks for its behaviour",
+        ),
+        (
             "compat.fsync",
             "checkpoint.fsync",
             Some(Setting::Flag(true)),
@@ -108,6 +115,12 @@ fn with_other_values(checked: &mut SettingMap) -> Overruled {
         }
     }
     overruled
+}
+
+/// The given columns, all of which are read.
+fn all_columns(checked: &SettingMap) -> Option<Setting> {
+    let Some(Setting::Columns(columns)) = checked.get("dataset.parquet.columns") else { return None };
+    Some(Setting::Columns(columns.iter().map(|column| Column { read: true, ..column.clone() }).collect()))
 }
 
 /// Adds the values that keys have in DLIO if they are not given.
@@ -273,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn compression_and_flushes_are_dlios() {
+    fn compression_columns_and_flushes_are_dlios() {
         let of = |format: &str, rest: &str| {
             let text =
                 format!("dataset: {{format: {format}, compression: gzip}}\nframework: pytorch\n{rest}");
@@ -286,6 +299,12 @@ mod tests {
         assert_eq!(of("parquet", "compat: {compression: dlio}"), ("none".to_owned(), true));
         assert_eq!(of("hdf5", "compat: {compression: dlio}"), ("gzip".to_owned(), false));
         assert_eq!(of("parquet", ""), ("gzip".to_owned(), false));
+        let columns = "dataset: {format: parquet, parquet: {columns: [{name: a, read: false}, {name: b}]}}\n";
+        let read_of = |rest: &str| -> Vec<bool> {
+            let spec = read(&format!("framework: pytorch\n{columns}{rest}"), &[]).spec;
+            spec.dataset.parquet.columns.iter().map(|column| column.read).collect()
+        };
+        assert_eq!((read_of(""), read_of("compat: {columns: dlio}")), (vec![false, true], vec![true, true]));
         let text = "workflow: {checkpoint: true}\ncheckpoint: {fsync: false}\ncompat: {fsync: dlio}";
         let flushed = read(text, &[]);
         assert!(flushed.spec.checkpoint.fsync && said(&flushed).contains("DLIO always flushes"));

@@ -7,6 +7,8 @@
 mod check;
 mod compat;
 mod core_config;
+#[cfg(test)]
+mod drop_in;
 mod error;
 mod hydra;
 mod layers;
@@ -101,7 +103,7 @@ pub fn read_with(
     overrides: &[Override],
     rules: impl Into<ReadRules>,
 ) -> Result<ParsedWorkload, SpecError> {
-    let ReadRules { unknown_keys: unknown, dlio_keys } = rules.into();
+    let rules = rules.into();
     // Messages quote the text, and it may hold secrets.
     let shown = secret::redact(source.text);
     let texts = Texts { name: source.name, text: &shown, overrides };
@@ -111,7 +113,7 @@ pub fn read_with(
     let mut given = layers::merge_spellings(given, &mut problems);
     let replaced = overrides::apply(&mut given, overrides, &mut problems);
     let mut unknown_keys = Vec::new();
-    if unknown == UnknownKeys::Report {
+    if rules.unknown_keys == UnknownKeys::Report {
         problems.retain(|problem| match texts.unknown_key(problem) {
             Some(warning) => {
                 unknown_keys.push(warning);
@@ -127,7 +129,7 @@ pub fn read_with(
     if let Some(error) = texts.errors(problems) {
         return Err(error);
     }
-    let (spec, mut warnings) = settle::settle(&given, dlio_keys, &texts)?;
+    let (spec, mut warnings) = settle::settle(&given, rules, &texts)?;
     warnings.extend(unknown_keys);
     warnings.extend(replaced);
     let origins = given.iter().map(|given| (given.row.key, texts.place(given.place))).collect();

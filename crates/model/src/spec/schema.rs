@@ -47,6 +47,10 @@ pub enum KeyStatus {
     Used,
     /// It has an effect if checkpoints are saved; otherwise a value other than the default causes a warning.
     WithCheckpoints,
+    /// It has an effect under the name dlio_benchmark; elsewhere a value other than the default causes a warning.
+    InDropIn(&'static str),
+    /// It is for object stores, which are not supported yet; a value other than the default causes a warning.
+    OfObjects,
     /// It is valid but not supported yet; a value other than the default causes a warning.
     Later(&'static str),
     /// It has no effect by design; giving it causes a warning.

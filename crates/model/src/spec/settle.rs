@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use super::check::{Setting, check};
 use super::error::{Problem, ProblemKind, SpecError, Texts};
 use super::layers::GivenKey;
-use super::names::{Framework, Loader};
+use super::names::{Framework, Loader, StorageType};
 use super::schema::{KeyRow, KeyStatus, canonical_path};
 use super::typed::{Settings, Spec};
 use super::value::{Node, Origin, Value};
-use super::{compat, pairs, table, yaml};
+use super::{ReadRules, UnknownKeys, compat, pairs, table, yaml};
 use crate::warning::{KeyOrigin, Warning};
 
 /// Keys with their standard deviation in a separate key.
@@ -28,7 +28,7 @@ pub(super) type SettingMap = BTreeMap<&'static str, Setting>;
 /// The spec of the given keys, and the warnings about them.
 pub(super) fn settle(
     given: &[GivenKey],
-    dlio_keys: &[&str],
+    rules: ReadRules,
     texts: &Texts<'_>,
 ) -> Result<(Spec, Vec<Warning>), SpecError> {
     let mut problems = Vec::new();
@@ -44,8 +44,9 @@ pub(super) fn settle(
     if let Some(error) = texts.errors(problems) {
         return Err(error);
     }
-    let overruled = compat::apply(&mut checked, given, dlio_keys);
-    let warnings = warnings(given, &checked, &overruled, texts);
+    select_direct(&mut checked);
+    let overruled = compat::apply(&mut checked, given, rules.dlio_keys);
+    let warnings = warnings(given, &ReasonContext::new(&checked, rules), &overruled, texts);
     let mut settings = fill(checked)?;
     let problems = fold_times(&mut settings, given);
     if let Some(error) = texts.errors(problems) {
@@ -55,6 +56,18 @@ pub(super) fn settle(
     match texts.errors(pairs::check(&spec, given)) {
         Some(error) => Err(error),
         None => Ok((spec, warnings)),
+    }
+}
+
+/// In DLIO, a library called `direct` reads the files of local_fs with O_DIRECT, as direct_fs does.
+fn select_direct(checked: &mut SettingMap) {
+    let text = |word: &str| Setting::Text(word.to_owned());
+    let libraries = ["storage.storage_library", "storage.storage_options.storage_library"];
+    let is_local = |setting: &Setting| *setting == text(StorageType::LocalFs.name());
+    if libraries.iter().any(|key| checked.get(key) == Some(&text("direct")))
+        && checked.get("storage.storage_type").is_none_or(is_local)
+    {
+        checked.insert("storage.storage_type", text(StorageType::DirectFs.name()));
     }
 }
 
@@ -117,22 +130,58 @@ fn is_true(checked: &SettingMap, key: &str, default: bool) -> bool {
     }
 }
 
+/// What a reason depends on besides the key and its value.
+struct ReasonContext<'a> {
+    checked: &'a SettingMap,
+    saves: bool,
+    /// Whether the program has DLIO's name.
+    is_drop_in: bool,
+    storage: StorageType,
+}
+
+impl<'a> ReasonContext<'a> {
+    fn new(checked: &'a SettingMap, rules: ReadRules) -> ReasonContext<'a> {
+        let storage = match checked.get("storage.storage_type") {
+            Some(Setting::Text(word)) => StorageType::named(word),
+            _ => None,
+        };
+        ReasonContext {
+            checked,
+            saves: is_true(checked, "workflow.checkpoint", false),
+            is_drop_in: rules.unknown_keys == UnknownKeys::Report,
+            storage: storage.unwrap_or(StorageType::LocalFs),
+        }
+    }
+
+    /// Why a key of object stores has no effect.
+    fn no_objects(&self) -> &'static str {
+        match self.storage {
+            StorageType::LocalFs | StorageType::ParallelFs => {
+                "it is for object stores, and storage.storage_type has files"
+            }
+            StorageType::DirectFs => {
+                "feedline itself reads the files of direct_fs with O_DIRECT, without a client library"
+            }
+            _ => "object stores are not supported yet",
+        }
+    }
+}
+
 fn warnings(
     given: &[GivenKey],
-    checked: &SettingMap,
+    context: &ReasonContext<'_>,
     overruled: &compat::Overruled,
     texts: &Texts<'_>,
 ) -> Vec<Warning> {
-    let checkpoint = is_true(checked, "workflow.checkpoint", false);
     let mut warnings = Vec::new();
     let mut without_effect: Vec<(&'static str, Vec<KeyOrigin>)> = Vec::new();
     for given in given {
         let at = KeyOrigin { key: given.spelled.clone(), place: texts.place(given.place) };
         let by_compat = overruled.iter().find(|(key, _)| *key == given.row.key).map(|(_, why)| *why);
-        let why = match (by_compat, checked.get(given.row.key)) {
+        let why = match (by_compat, context.checked.get(given.row.key)) {
             (None, Some(setting)) => {
                 warnings.extend(special(given, setting, &at));
-                reason(given.row, setting, checkpoint)
+                reason(given.row, setting, context)
             }
             (why, _) => why,
         };
@@ -161,7 +210,7 @@ fn special(given: &GivenKey, setting: &Setting, at: &KeyOrigin) -> Option<Warnin
 }
 
 /// Why this value of this key has no effect; `None` if it has an effect or requests the default behaviour.
-fn reason(row: &KeyRow, setting: &Setting, checkpoint: bool) -> Option<&'static str> {
+fn reason(row: &KeyRow, setting: &Setting, context: &ReasonContext<'_>) -> Option<&'static str> {
     if let Setting::Text(word) = setting
         && row.later.0.contains(&word.as_str())
     {
@@ -175,8 +224,11 @@ fn reason(row: &KeyRow, setting: &Setting, checkpoint: bool) -> Option<&'static 
     match row.status {
         KeyStatus::Used => None,
         KeyStatus::NoEffect(why) | KeyStatus::Unhonoured(why) => Some(why),
-        KeyStatus::WithCheckpoints | KeyStatus::Later(_) if is(row.default) => None,
-        KeyStatus::WithCheckpoints => (!checkpoint).then_some("workflow.checkpoint is off"),
+        // The others are of no consequence with their default.
+        _ if is(row.default) => None,
+        KeyStatus::WithCheckpoints => (!context.saves).then_some("workflow.checkpoint is off"),
+        KeyStatus::InDropIn(why) => (!context.is_drop_in).then_some(why),
+        KeyStatus::OfObjects => Some(context.no_objects()),
         KeyStatus::Later(why) => Some(why),
     }
 }

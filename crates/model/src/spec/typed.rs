@@ -278,6 +278,7 @@ spec! {
         draws: Semantics = "compat.draws",
         eval_figures: Semantics = "compat.eval_figures",
         compression: Semantics = "compat.compression",
+        columns: Semantics = "compat.columns",
         record_length: Semantics = "compat.record_length",
         model_size: Semantics = "compat.model_size",
         checkpoint_step: Semantics = "compat.checkpoint_step",

@@ -28,6 +28,10 @@ pub(in super::super) const ROWS: &[KeyRow] = &[
     difference("compat.draws", "dlio: all ranks draw the same computation times"),
     difference("compat.eval_figures", "dlio: figures of evaluation are divided by the number of ranks"),
     difference("compat.compression", "dlio: compression has no effect, except on hdf5 and csv"),
+    difference(
+        "compat.columns",
+        "dlio: all columns of a parquet file are read, also those with `read: false`",
+    ),
     difference("compat.record_length", "dlio: the earlier name dataset.record_length has no effect"),
     difference("compat.model_size", "dlio: the earlier name model.model_size has no effect"),
     difference(

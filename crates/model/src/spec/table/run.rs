@@ -1,7 +1,7 @@
 //! Keys of the run as a whole: workflow, train, evaluation, metric, output, profiling, logging, sweep.
 
 use super::super::names::PlottedFigure;
-use super::super::schema::KeyStatus::{NoEffect, Used};
+use super::super::schema::KeyStatus::{InDropIn, NoEffect, Used};
 use super::super::schema::ValueKind::{Choice, Flag, Integer, Map, Number, NumberOrZero, Text, Texts, Time};
 use super::super::schema::{KeyRow, row};
 use super::{COUNT, LONGEST, RECORDED};
@@ -11,6 +11,8 @@ const PROFILERS: &[&str] = &["none", "iostat", "darshan", "tensorboard"];
 const COPY_RATES: (f64, f64) = (1e-6, 1e6);
 /// The maximum number of runs of each cell of a sweep.
 pub(crate) const MOST_REPEATS: i64 = 1000;
+const OWN_LOG: &str = "feedline logs to stderr";
+const OWN_EXIT: &str = "an invalid verdict always has an exit code of its own";
 const NO_PROFILER: &str = "feedline takes its own measurements and starts no profiler";
 
 pub(super) const WORKFLOW: &[KeyRow] = &[
@@ -25,7 +27,7 @@ pub(super) const WORKFLOW: &[KeyRow] = &[
         "workflow.query",
         Text,
         "null",
-        NoEffect("it belongs to DLIO's query tool; use `feedline plan`"),
+        NoEffect("only dlio_benchmark_query reads it"),
         "key that dlio_benchmark_query prints",
     ),
     row("workflow.debug", Flag, "false", NoEffect("DLIO itself never reads it"), "appears in shipped files")
@@ -85,8 +87,8 @@ pub(super) const ROWS: &[KeyRow] = &[
 
 pub(super) const OUTPUT: &[KeyRow] = &[
     row("output.folder", Text, "null", Used, "folder of the results").aliases(&["output_folder"]),
-    row("output.log_file", Text, "dlio.log", Used, "name of the log file that the DLIO front end writes"),
-    row("output.strict", Flag, "false", Used, "an invalid verdict is a failure of the DLIO front end"),
+    row("output.log_file", Text, "dlio.log", InDropIn(OWN_LOG), "name of the log file of dlio_benchmark"),
+    row("output.strict", Flag, "false", InDropIn(OWN_EXIT), "an invalid verdict makes dlio_benchmark fail"),
     row(
         "output.metric.exclude_start_steps",
         Integer(0, COUNT),
