@@ -10,8 +10,8 @@
 //!
 //! # Modules
 //!
-//! - From text to spec: `spec`; `warning` for findings that do not end a run; `units` for bytes and nanoseconds;
-//!   `secret` for values that are never shown.
+//! - From text to spec: `spec`; `hydra` composes the text from the files and arguments of DLIO; `warning` for findings
+//!   that do not end a run; `units` for bytes and nanoseconds; `secret` for values that are never shown.
 //! - What will be done: `plan`; `order` (shuffling and shards), `times` (lengths of emulated steps), `checkpoint`
 //!   (files of a model, schedule, manifest, records of saves).
 //! - The data set: `location` (path or URL), `names`, `files`, `sizes`, `shape` and `extent` describe its files;
@@ -35,6 +35,7 @@ pub mod digest;
 pub mod extent;
 pub mod files;
 pub mod histogram;
+pub mod hydra;
 pub mod ledger;
 pub mod location;
 pub mod manifest;

@@ -17,7 +17,7 @@ mod mistakes;
 mod names;
 mod overrides;
 mod pairs;
-mod scalar;
+pub(crate) mod scalar;
 mod schema;
 mod settle;
 mod table;
@@ -25,7 +25,7 @@ mod table;
 mod tests;
 mod time;
 mod typed;
-mod value;
+pub(crate) mod value;
 mod write;
 mod yaml;
 
@@ -76,6 +76,13 @@ pub enum UnknownKeys {
     Refuse,
     /// They have no effect, and a warning names each: for programs that send keys of other versions.
     Report,
+}
+
+/// The tree of a configuration file that Hydra composes: any keys, with interpolations and missing values.
+pub(crate) fn config_tree(source: WorkloadSource<'_>) -> Result<value::Node, SpecError> {
+    let shown = secret::redact(source.text);
+    let texts = Texts { name: source.name, text: &shown, overrides: &[] };
+    yaml::parse_config(source.text).map_err(|problem| texts.error(problem))
 }
 
 /// How a front end reads workloads.

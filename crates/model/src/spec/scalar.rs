@@ -5,7 +5,7 @@
 use super::value::Value;
 
 /// The value of the unquoted `text`.
-pub(super) fn resolve(text: &str) -> Value {
+pub(crate) fn resolve(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
         "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "true" | "True" | "TRUE" => return Value::Bool(true),

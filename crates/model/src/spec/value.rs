@@ -5,7 +5,7 @@ use crate::secret::redact;
 
 /// A range of one line of a source text; line and column count from 1, the width is in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(crate) struct Span {
     pub line: usize,
     pub column: usize,
     pub width: usize,
@@ -13,7 +13,7 @@ pub(super) struct Span {
 
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     File(Span),
     /// The n-th override.
     Override(usize),
@@ -23,14 +23,14 @@ pub(super) enum Origin {
 
 /// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Node {
+pub(crate) struct Node {
     pub value: Value,
     pub place: Origin,
 }
 
 /// One `key: value` of a map.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct MapEntry {
+pub(crate) struct MapEntry {
     pub key: String,
     pub place: Origin,
     pub node: Node,
@@ -38,7 +38,7 @@ pub(super) struct MapEntry {
 
 /// A value in YAML or in an override.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Null,
     Bool(bool),
     /// Saturates at the limits of `i128`, which are out of every key's range.
@@ -51,7 +51,7 @@ pub(super) enum Value {
 
 impl Value {
     /// The value as shown in an error.
-    pub(super) fn found(&self) -> String {
+    pub(crate) fn found(&self) -> String {
         match self {
             Value::Null => "nothing (null)".into(),
             Value::Bool(flag) => format!("the boolean {flag}"),
@@ -65,19 +65,19 @@ impl Value {
 }
 
 impl Node {
-    pub(super) fn entries(&self) -> &[MapEntry] {
+    pub(crate) fn entries(&self) -> &[MapEntry] {
         match &self.value {
             Value::Map(entries) => entries,
             _ => &[],
         }
     }
 
-    pub(super) fn entry(&self, key: &str) -> Option<&MapEntry> {
+    pub(crate) fn entry(&self, key: &str) -> Option<&MapEntry> {
         self.entries().iter().find(|entry| entry.key == key)
     }
 
     /// Merges `over` into this node: maps merge key by key, anything else is replaced (OmegaConf's `merge`).
-    pub(super) fn overlay(&mut self, over: Node) {
+    pub(crate) fn overlay(&mut self, over: Node) {
         let over_entries = match (&self.value, over.value) {
             (Value::Map(_), Value::Map(entries)) => entries,
             (_, value) => {
@@ -96,7 +96,7 @@ impl Node {
 }
 
 /// A number as shown in messages: very small and very large ones have an exponent.
-pub(super) fn shown(number: f64) -> String {
+pub(crate) fn shown(number: f64) -> String {
     match number == 0.0 || !number.is_finite() || (1e-4..1e16).contains(&number.abs()) {
         true => number.to_string(),
         false => format!("{number:e}"),
@@ -104,7 +104,7 @@ pub(super) fn shown(number: f64) -> String {
 }
 
 /// A text, shortened to fit into an error message.
-pub(super) fn shorten(text: &str) -> String {
+pub(crate) fn shorten(text: &str) -> String {
     const LONGEST: usize = 60;
     if text.chars().count() <= LONGEST {
         return text.escape_debug().to_string().replace("\\'", "'");

@@ -20,9 +20,19 @@ const MOST_NODES: usize = 100_000;
 /// The tree of the single document in `text`. Its root is a map, without the `workload:` around everything that DLIO's
 /// own result files have.
 pub(super) fn parse(text: &str) -> Result<Node, Problem> {
+    unwrap_workload(read(text, false)?)
+}
+
+/// The tree of a configuration file for composition: interpolations and `???` stay in it, and it may be empty.
+pub(super) fn parse_config(text: &str) -> Result<Node, Problem> {
+    let root = read(text, true)?.filter(|root| root.value != Value::Null);
+    Ok(root.unwrap_or(Node { value: Value::Map(Vec::new()), place: Origin::Default }))
+}
+
+fn read(text: &str, keep_omegaconf: bool) -> Result<Option<Node>, Problem> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     refuse_unreadable(text)?;
-    let mut builder = Builder::default();
+    let mut builder = Builder { keep_omegaconf, ..Builder::default() };
     let mut documents = 0;
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
@@ -36,7 +46,7 @@ pub(super) fn parse(text: &str) -> Result<Node, Problem> {
         }
         builder.take(event, place(span.start, span.end))?;
     }
-    unwrap_workload(builder.root)
+    Ok(builder.root)
 }
 
 fn refuse_unreadable(text: &str) -> Result<(), Problem> {
@@ -125,6 +135,8 @@ struct Builder {
     anchors: HashMap<usize, (Node, usize)>,
     root: Option<Node>,
     count: usize,
+    /// Whether texts that have a meaning in OmegaConf are kept instead of refused.
+    keep_omegaconf: bool,
 }
 
 impl Builder {
@@ -177,7 +189,9 @@ impl Builder {
         }
         let is_text = style != ScalarStyle::Plain || tag.is_some_and(|tag| tag.suffix == "str");
         let value = if is_text { Value::Text(text.to_owned()) } else { scalar::resolve(text) };
-        refuse_omegaconf(&value, place)?;
+        if !self.keep_omegaconf {
+            refuse_omegaconf(&value, place)?;
+        }
         let node = Node { value, place: trim(place, text, style) };
         if anchor > 0 {
             self.anchors.insert(anchor, (node.clone(), 1));
