@@ -85,6 +85,8 @@ mod overrides;
 mod reads;
 // Power failures: the order of flushes and renames.
 mod power;
+// Command lines of published MLPerf Storage runs, and the sizes that were published with them.
+mod published;
 // Commands that feedline suggests: a shell runs them as they are printed.
 mod remedies;
 // The result of a run: its files, keys, counts and checksums.
