@@ -6,3 +6,5 @@
 
 pub(crate) mod job;
 pub(crate) mod leaf;
+pub(crate) mod postprocessor;
+pub(crate) mod query;

@@ -12,6 +12,7 @@ mod drop_in;
 mod error;
 mod hydra;
 mod layers;
+mod listing;
 #[cfg(test)]
 mod mistakes;
 mod names;
@@ -34,6 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use compat::DLIO_NUMBERS;
 pub use core_config::core_config_hash;
 pub use error::{Report, SpecError};
+pub use listing::all_settings;
 pub use names::{
     Access, CacheState, FORMATS, Framework, PlottedFigure, Preprocess, Readahead, SaveMode, Semantics,
     StorageType, Verify,

@@ -53,7 +53,8 @@ fn worth_writing(key: &str, setting: &Setting) -> bool {
     }
 }
 
-fn yaml(setting: &Setting) -> String {
+/// A setting in the form of a workload file.
+pub(super) fn yaml(setting: &Setting) -> String {
     match setting {
         Setting::Nothing => "null".into(),
         Setting::Flag(flag) => flag.to_string(),
