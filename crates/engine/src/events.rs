@@ -103,6 +103,9 @@ pub struct StampedEvent {
     pub event: Event,
 }
 
+/// An event with its number, which orders events of the same time.
+type NumberedEvent = (u64, StampedEvent);
+
 /// Which events a listener asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
@@ -128,7 +131,9 @@ pub struct Events {
     counters: Counters,
     /// The requested `Detail`; 0 without a listener.
     wanted: AtomicU8,
-    queues: Mutex<Vec<Receiver<StampedEvent>>>,
+    queues: Mutex<Vec<Receiver<NumberedEvent>>>,
+    /// The number of the next event.
+    next: AtomicU64,
     dropped: AtomicU64,
     /// The listener's thread.
     reader: OnceLock<Thread>,
@@ -250,7 +255,7 @@ impl Events {
 /// One thread's source of events, for the events of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Emitter {
-    queue: OnceLock<SyncSender<StampedEvent>>,
+    queue: OnceLock<SyncSender<NumberedEvent>>,
 }
 
 impl Emitter {
@@ -264,7 +269,8 @@ impl Emitter {
             events.queues.lock().unwrap_or_else(PoisonError::into_inner).push(receiver);
             queue
         });
-        if let Err(TrySendError::Full(_)) = queue.try_send(StampedEvent { at, event }) {
+        let number = events.next.fetch_add(1, Ordering::Relaxed);
+        if let Err(TrySendError::Full(_)) = queue.try_send((number, StampedEvent { at, event })) {
             events.dropped.fetch_add(1, Ordering::Relaxed);
         }
         // Events of the whole run are shown immediately. This is a system call only if the listener sleeps.
@@ -294,18 +300,18 @@ impl EventStream<'_> {
     pub fn drain(&self) -> DrainedEvents {
         let mut events = Vec::new();
         let mut queues = self.events.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        queues.retain(|queue| {
-            loop {
-                match queue.try_recv() {
-                    Ok(event) => events.push(event),
-                    Err(TryRecvError::Empty) => return true,
-                    // The emitting thread has ended.
-                    Err(TryRecvError::Disconnected) => return false,
-                }
+        loop {
+            let before = events.len();
+            queues.retain(|queue| take_all(queue, &mut events));
+            // An event may be followed by one in a queue that is drained later. Then it is found here, so that no
+            // event is returned before one that preceded it.
+            if events.len() == before || events.len() > MOST_DRAINED_AGAIN {
+                break;
             }
-        });
+        }
         drop(queues);
-        events.sort_by_key(|stamped| stamped.at);
+        events.sort_by_key(|(number, stamped)| (stamped.at, *number));
+        let events = events.into_iter().map(|(_, stamped)| stamped).collect();
         DrainedEvents { events, dropped: self.events.dropped.swap(0, Ordering::Relaxed) }
     }
 
@@ -313,6 +319,21 @@ impl EventStream<'_> {
     pub fn wait(&self, timeout: Duration) {
         self.events.reader.get_or_init(std::thread::current);
         std::thread::park_timeout(timeout);
+    }
+}
+
+/// More events than this are steps, which may be emitted faster than they are drained.
+const MOST_DRAINED_AGAIN: usize = 1000;
+
+/// Takes what is in a queue; returns whether its thread may emit more.
+fn take_all(queue: &Receiver<NumberedEvent>, events: &mut Vec<NumberedEvent>) -> bool {
+    loop {
+        match queue.try_recv() {
+            Ok(event) => events.push(event),
+            Err(TryRecvError::Empty) => return true,
+            // The emitting thread has ended.
+            Err(TryRecvError::Disconnected) => return false,
+        }
     }
 }
 
@@ -342,6 +363,18 @@ mod tests {
         assert!(all.is_sorted_by_key(|stamped| stamped.at));
         assert_eq!(stream.drain(), DrainedEvents::default());
         assert!(events.queues.lock().unwrap().is_empty(), "queues of ended threads are removed");
+    }
+
+    #[test]
+    fn events_of_the_same_time_are_in_the_order_in_which_they_were_emitted() {
+        let events = Events::default();
+        let stream = events.listen(Detail::Milestones);
+        let (one, other) = (Emitter::default(), Emitter::default());
+        for (emitter, epoch) in [(&one, 1), (&other, 2), (&one, 3), (&other, 4)] {
+            emitter.emit(&events, Nanos(7), began(epoch));
+        }
+        let drained = stream.drain().events.into_iter().map(|stamped| stamped.event);
+        assert_eq!(drained.collect::<Vec<_>>(), [1, 2, 3, 4].map(began));
     }
 
     #[test]

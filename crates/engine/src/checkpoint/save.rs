@@ -76,7 +76,8 @@ impl Checkpointer<'_> {
             took = saved.troubles.is_empty().then(|| saved.dlio_span(self.setup.plan.save));
         });
         if let Some(took) = took {
-            self.emit(Event::CheckpointSaved { moment, took });
+            // Stamped with the moment at which training continues, so that it precedes what follows.
+            self.emitter.emit(self.setup.events, end, Event::CheckpointSaved { moment, took });
         }
         end
     }

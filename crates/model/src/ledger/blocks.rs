@@ -1,5 +1,5 @@
-//! The blocks of a phase: the steps from its start or from a checkpoint to the next checkpoint or its end. DLIO computes
-//! AU and throughput for each block, so the ledger has the metric window of each.
+//! The blocks of a phase: the steps from its start or from a checkpoint to the next checkpoint or its end. DLIO
+//! computes AU and throughput for each block, so the ledger has the metric window of each.
 
 use std::borrow::Cow;
 use std::ops::AddAssign;

@@ -392,6 +392,19 @@ fn a_probe_has_a_few_steps_of_one_epoch() {
 }
 
 #[test]
+fn records_of_steps_are_counted_in_memory_and_change_nothing_else() {
+    let (plan, placement) = (whole(&[]), Placement::even(2, 1, 1));
+    let recording = plan.recording_steps(&placement);
+    assert!(recording.trained().unwrap().record_steps && !plan.trained().unwrap().record_steps);
+    let more = recording.memory_bytes() - plan.memory_bytes();
+    let training = plan.trained().unwrap();
+    let steps = training.epochs * training.train.shards.steps * placement.ranks_per_host;
+    assert!(more >= 16 * steps, "{more} bytes for {steps} steps");
+    assert!(!recording.trained().unwrap().calibration().record_steps, "a calibration reports no steps");
+    assert_eq!(recording.digest(), plan.digest());
+}
+
+#[test]
 fn variants_change_only_what_their_name_says() {
     let plan = whole(&["reader.preprocess=sleep", "reader.preprocess_time=0.1", "reader.cache=as-is"]);
     let warm = plan.with_cache(CacheState::Warm);
