@@ -45,6 +45,13 @@ pub(crate) fn can_redraw() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
+/// A text without colours, for a file.
+pub(crate) fn without_colour(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |plain, part| plain + part.split_once('m').map_or(part, |(_, after)| after))
+}
+
 /// The width of a stream; `None` if it is not a terminal or does not tell its width.
 pub(crate) fn width(stream: &impl AsFd) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(stream).ok()?;
@@ -138,6 +145,16 @@ impl Tone {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn colours_are_removed_from_a_text() {
+        let text = format!("a {}m{} b", Style::new().bold(), Style::new().render_reset());
+        for (text, plain) in
+            [("plain", "plain"), ("", ""), ("\x1b[32mvalid\x1b[0m: m", "valid: m"), (&text, "a m b")]
+        {
+            assert_eq!(without_colour(text), plain);
+        }
+    }
 
     #[test]
     fn the_flag_then_the_environment_then_the_terminal_decide_about_colour() {

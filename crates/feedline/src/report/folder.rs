@@ -15,7 +15,7 @@ use store::{CreatedFolder, FolderHandle, StoreError, make_path};
 use super::result::Outcome;
 use super::sums::{self, Checksum, Checksums, HashingWriter};
 use super::{write_lines, write_pretty};
-use crate::supervisor;
+use crate::{supervisor, terminal};
 
 /// Creates the workload's results folder and checks that it is writable, before a long run instead of after it.
 pub(crate) fn check_writable(results: &Path, workload: &str) -> anyhow::Result<FreshFolders> {
@@ -164,7 +164,7 @@ fn documents(outcome: &Outcome<'_>) -> impl Iterator<Item = &'static Document> {
 /// written last, so that an incomplete result is not taken for a complete one.
 pub(crate) fn write_below(folder: &FolderHandle, outcome: &Outcome<'_>) -> anyhow::Result<()> {
     let mut sums = Checksums::default();
-    let report = super::text::render(outcome, folder.path(), false);
+    let report = terminal::without_colour(&super::text::render(outcome, folder.path(), false));
     sums.add(LEAF_REPORT, replace(folder, LEAF_REPORT, &|to| Ok(to.write_all(report.as_bytes())?))?);
     for Document { name, write, .. } in documents(outcome) {
         let name = if *name == SUMMARY { LEAF_SUMMARY } else { name };

@@ -1,6 +1,6 @@
-//! `dlio.log`: DLIO's lines, on stderr and in the leaf. Each is appended with one write as it happens, so that the log of
-//! a run that was killed has everything up to then. Nothing is drawn over. The first line names feedline, so that
-//! nobody takes the log for DLIO's.
+//! `dlio.log`: DLIO's lines, on stderr and in the leaf. Each is appended with one write as it happens, so that the log
+//! of a run that was killed has everything up to then. Nothing is drawn over. The first line names feedline, because
+//! the log must not be taken for one of DLIO.
 
 use std::fs::File;
 use std::io::Write;
@@ -40,7 +40,7 @@ pub(crate) struct LeafLog {
 struct LogFile {
     file: File,
     shown: String,
-    /// The first line that could not be written. The run goes on; its result is incomplete.
+    /// The first error. The run continues, but its result is incomplete.
     failure: Option<std::io::Error>,
 }
 
@@ -77,7 +77,7 @@ impl LeafLog {
         Ok(log)
     }
 
-    fn to(level: LogLevel, file: File, shown: String) -> LeafLog {
+    pub(super) fn to(level: LogLevel, file: File, shown: String) -> LeafLog {
         let file = Some(Mutex::new(LogFile { file, shown, failure: None }));
         LeafLog { level, file, plan: OnceLock::new() }
     }
@@ -257,7 +257,7 @@ impl<'a> EventLines<'a> {
                 self.begin_checkpoint("saving", self.saves, moment);
             }
             Event::CheckpointSaved { moment, took } => {
-                self.end_checkpoint("saving", self.saves, moment, took)
+                self.end_checkpoint("saving", self.saves, moment, took);
             }
             Event::RestoreBegan { moment } => {
                 self.restores += 1;

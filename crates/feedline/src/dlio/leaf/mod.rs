@@ -20,16 +20,16 @@ pub(crate) use log::LeafLog;
 pub(crate) use ranks::OwnRun;
 
 /// The leaf of a run, as one process sees it.
-pub(crate) struct Leaf {
+pub(crate) struct LeafWriter {
     path: PathBuf,
     folder: FolderHandle,
     log: LeafLog,
 }
 
-impl Leaf {
+impl LeafWriter {
     /// Every process calls this, and none writes files of its ranks before process 0 (`leads`) has returned: it removes
     /// the files of an earlier run in the same folder, and opens the log. `log_file` is `output.log_file`.
-    pub(crate) fn begin(path: &Path, log_file: &str, leads: bool) -> anyhow::Result<Leaf> {
+    pub(crate) fn begin(path: &Path, log_file: &str, leads: bool) -> anyhow::Result<LeafWriter> {
         let cannot = || format!("cannot use the output folder {}", path.display());
         drop(make_path(path).with_context(cannot)?);
         let folder = FolderHandle::open(path).with_context(cannot)?;
@@ -40,7 +40,7 @@ impl Leaf {
             }
             false => LeafLog::silent(),
         };
-        Ok(Leaf { path: path.to_owned(), folder, log })
+        Ok(LeafWriter { path: path.to_owned(), folder, log })
     }
 
     /// The log, which is also the observer of the run. Processes other than 0 log nothing.
@@ -77,8 +77,9 @@ impl Leaf {
 
 /// Removes the files of an earlier run, the summary first: while it is there, the leaf counts as complete.
 fn remove_earlier(folder: &FolderHandle) -> anyhow::Result<()> {
-    folder.check_replaceable(SUMMARY)?;
     folder.remove(SUMMARY)?;
+    // A link stays, and so does the file of another user.
+    folder.check_free(SUMMARY)?;
     folder.sync()?;
     for entry in std::fs::read_dir(folder.path())? {
         let name = entry?.file_name();
@@ -91,3 +92,6 @@ fn remove_earlier(folder: &FolderHandle) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

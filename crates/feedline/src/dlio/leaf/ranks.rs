@@ -1,5 +1,5 @@
-//! `<rank>_output.json` and `<rank>_per_epoch_stats.json`: what each process reports about its ranks, in DLIO's keys and
-//! their order. A run has as many entries as steps, so the documents are streamed.
+//! `<rank>_output.json` and `<rank>_per_epoch_stats.json`: what each process reports about its ranks, in DLIO's keys
+//! and their order. A run has as many entries as steps, so the documents are streamed.
 
 use std::ops::Range;
 
@@ -56,7 +56,7 @@ impl OwnRun<'_> {
     /// The content of `<rank>_per_epoch_stats.json`.
     pub(super) fn stats(&self, rank: u64) -> impl Serialize {
         let epochs = self.ledger.records.epochs.iter();
-        Entries(epochs.map(move |(epoch, record)| {
+        MapEntries(epochs.map(move |(epoch, record)| {
             (epoch.to_string(), EpochStats { run: self, rank, epoch: *epoch, record })
         }))
     }
@@ -315,13 +315,13 @@ struct CheckpointEntry {
 
 /// Key and value pairs as a map, in their order.
 fn pairs(pairs: &[(String, String)]) -> impl Serialize {
-    Entries(pairs.iter().map(|(key, value)| (key, value)))
+    MapEntries(pairs.iter().map(|(key, value)| (key, value)))
 }
 
 /// An iterator over entries, as a map.
-struct Entries<I>(I);
+struct MapEntries<I>(I);
 
-impl<K: Serialize, V: Serialize, I: Iterator<Item = (K, V)> + Clone> Serialize for Entries<I> {
+impl<K: Serialize, V: Serialize, I: Iterator<Item = (K, V)> + Clone> Serialize for MapEntries<I> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.clone())
     }
