@@ -186,6 +186,22 @@ pub fn folder_stamp() -> String {
     jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string()
 }
 
+/// An instant in local time, to be written in several ways.
+#[derive(Clone, Debug)]
+pub struct LocalTime(jiff::Zoned);
+
+impl LocalTime {
+    pub fn now() -> LocalTime {
+        LocalTime(jiff::Zoned::now())
+    }
+
+    /// The time in a pattern of `strftime`.
+    pub fn format(&self, pattern: &str) -> Result<String, String> {
+        let formatted = jiff::fmt::strtime::format(pattern, &self.0);
+        formatted.map_err(|error| format!("the time pattern '{pattern}': {error}"))
+    }
+}
+
 /// CPU time that this process has used, user and system, in seconds.
 pub fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(ClockId::ProcessCPUTime);

@@ -228,6 +228,14 @@ fn load_file(path: &Path) -> anyhow::Result<WorkloadText> {
     if facts.is_dir() {
         bail!("{shown} is a folder; a workload is a YAML file");
     }
+    let text = read_text(path)?;
+    let name = path.file_stem().map_or("workload".into(), |stem| stem.to_string_lossy().into_owned());
+    Ok(WorkloadText { name, source: shown.to_string(), text, ranks: 1, built_in: false })
+}
+
+/// The text of a workload file.
+pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
+    let shown = path.display();
     let mut bytes = Vec::new();
     // Bounded, because a device file does not report a length.
     let read = File::open(path).and_then(|file| file.take(LARGEST_FILE_BYTES + 1).read_to_end(&mut bytes));
@@ -235,9 +243,7 @@ fn load_file(path: &Path) -> anyhow::Result<WorkloadText> {
     if bytes.len() as u64 > LARGEST_FILE_BYTES {
         bail!("{shown} is larger than {} MiB; it is not a workload file", LARGEST_FILE_BYTES >> 20);
     }
-    let text = String::from_utf8(bytes).map_err(|_| anyhow!("{shown} is not a text file (invalid UTF-8)"))?;
-    let name = path.file_stem().map_or("workload".into(), |stem| stem.to_string_lossy().into_owned());
-    Ok(WorkloadText { name, source: shown.to_string(), text, ranks: 1, built_in: false })
+    String::from_utf8(bytes).map_err(|_| anyhow!("{shown} is not a text file (invalid UTF-8)"))
 }
 
 #[cfg(test)]

@@ -20,8 +20,10 @@ pub(crate) enum Composed {
 pub(crate) struct Job {
     /// The chosen workload, such as `unet3d_h100`; empty if the command line removed the group.
     pub workload: String,
-    /// The content of `config.yaml`: the composed configuration, below `workload:`.
+    /// The content of `config.yaml`: the composed configuration as written, with its interpolations.
     pub config: String,
+    /// What runs: the section `workload:` of it alone, with interpolations resolved.
+    pub resolved: String,
     /// The content of `hydra.yaml` and `overrides.yaml`.
     pub hydra: String,
     pub overrides: String,

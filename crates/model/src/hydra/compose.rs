@@ -85,7 +85,9 @@ pub fn search_path(
         change.key == "hydra.searchpath" && change.package.is_none() && change.kind == OverrideKind::Change
     });
     let node = match (given, request.config_name) {
-        (Some(HydraOverride { value: Some(value), .. }), _) => Some(tree::from_element(value).map_err(CompositionError)?),
+        (Some(HydraOverride { value: Some(value), .. }), _) => {
+            Some(tree::from_element(value).map_err(CompositionError)?)
+        }
         (_, Some(name)) => {
             let loaded = repository.load(name)?;
             loaded.and_then(|loaded| tree::get(&loaded.node, &["hydra", "searchpath"]).cloned())
@@ -127,7 +129,11 @@ fn refuse_sweeps(overrides: &[HydraOverride], mode: RunMode) -> Result<(), Compo
     Ok(())
 }
 
-fn add_file(root: &mut Node, file: &ResultDefault, repository: &Repository<'_>) -> Result<(), CompositionError> {
+fn add_file(
+    root: &mut Node,
+    file: &ResultDefault,
+    repository: &Repository<'_>,
+) -> Result<(), CompositionError> {
     let Some(loaded) = repository.load(&file.path)? else { return Ok(()) };
     let mut node = loaded.node;
     if !file.package.is_empty() {
@@ -136,13 +142,22 @@ fn add_file(root: &mut Node, file: &ResultDefault, repository: &Repository<'_>) 
         tree::put(&mut outer, &path, node);
         node = outer;
     }
-    if !file.is_primary && file.path != "hydra/config" && tree::get(&node, &["hydra", "searchpath"]).is_some() {
-        return Err(CompositionError(format!("'{}': only the primary config can set hydra.searchpath", file.path)));
+    if !file.is_primary && file.path != "hydra/config" && tree::get(&node, &["hydra", "searchpath"]).is_some()
+    {
+        return Err(CompositionError(format!(
+            "'{}': only the primary config can set hydra.searchpath",
+            file.path
+        )));
     }
-    tree::merge(root, node, NewKeys::Allowed).map_err(|why| CompositionError(format!("'{}': {why}", file.path)))
+    tree::merge(root, node, NewKeys::Allowed)
+        .map_err(|why| CompositionError(format!("'{}': {why}", file.path)))
 }
 
-fn apply(root: &mut Node, change: &HydraOverride, environment: &Environment<'_>) -> Result<(), CompositionError> {
+fn apply(
+    root: &mut Node,
+    change: &HydraOverride,
+    environment: &Environment<'_>,
+) -> Result<(), CompositionError> {
     let refuse = |why: String| CompositionError(format!("'{}': {why}", change.line));
     if change.package.is_some() {
         return Err(refuse(format!("there is no config group '{}'", change.key)));
@@ -156,8 +171,11 @@ fn apply(root: &mut Node, change: &HydraOverride, environment: &Environment<'_>)
     };
     match (change.kind, value) {
         (OverrideKind::Delete, value) => {
-            let found = present(root)?.ok_or_else(|| refuse(format!("there is no '{}' to delete", change.key)))?;
-            if let Some(value) = value.filter(|value| value.value != Value::Null && !tree::equal(value, &found)) {
+            let found =
+                present(root)?.ok_or_else(|| refuse(format!("there is no '{}' to delete", change.key)))?;
+            if let Some(value) =
+                value.filter(|value| value.value != Value::Null && !tree::equal(value, &found))
+            {
                 let values = (found.value.found(), value.value.found());
                 return Err(refuse(format!("the value is {}, not {}", values.0, values.1)));
             }
@@ -166,7 +184,10 @@ fn apply(root: &mut Node, change: &HydraOverride, environment: &Environment<'_>)
         (OverrideKind::Add, Some(value)) => {
             if present(root)?.is_some() && !tree::is_container(&value) {
                 let line = change.line.trim_start_matches('+');
-                return Err(refuse(format!("'{}' has a value; to change it, write {line} or ++{line}", change.key)));
+                return Err(refuse(format!(
+                    "'{}' has a value; to change it, write {line} or ++{line}",
+                    change.key
+                )));
             }
             tree::update(root, &path, value, NewKeys::Allowed).map_err(&refuse)?;
         }
@@ -206,7 +227,8 @@ impl Configuration {
     ) -> Result<(), CompositionError> {
         let (hydra, task): (Vec<&HydraOverride>, Vec<&HydraOverride>) =
             self.overrides.iter().partition(|change| change.is_hydra());
-        let lines = |changes: &[&HydraOverride]| tree::texts(changes.iter().map(|change| change.line.clone()));
+        let lines =
+            |changes: &[&HydraOverride]| tree::texts(changes.iter().map(|change| change.line.clone()));
         let overrides = [("hydra", lines(&hydra)), ("task", lines(&task))];
         let dirname = self.override_dirname(&task);
         for (key, list) in overrides {
@@ -219,12 +241,15 @@ impl Configuration {
         for name in self.list(&["hydra", "job", "env_copy"]) {
             let value = (environment.variable)(&name);
             let value = value.ok_or_else(|| {
-                CompositionError(format!("'hydra.job.env_copy': the environment variable '{name}' is not set"))
+                CompositionError(format!(
+                    "'hydra.job.env_copy': the environment variable '{name}' is not set"
+                ))
             })?;
             self.set(&["hydra", "job", "env_set", &name], tree::text(value));
         }
         let sources = repository.sources.iter().map(|source| {
-            let texts = [("path", source.path()), ("schema", source.scheme()), ("provider", source.provider())];
+            let texts =
+                [("path", source.path()), ("schema", source.scheme()), ("provider", source.provider())];
             tree::map(texts.map(|(key, value)| (key, tree::text(value))))
         });
         let base = request.version.rsplit_once('.').map_or(request.version, |(base, _)| base);
@@ -366,7 +391,9 @@ impl Configuration {
         let root = self.part(part);
         let path = package.map_or_else(Vec::new, tree::split);
         let keys: Vec<&str> = path.iter().map(String::as_str).collect();
-        let Some(node) = tree::get(&root, &keys).filter(|node| node.value != Value::Null) else { return Ok(None) };
+        let Some(node) = tree::get(&root, &keys).filter(|node| node.value != Value::Null) else {
+            return Ok(None);
+        };
         let is_value = !tree::is_container(node);
         let node = match resolve {
             Some(environment) => Resolver { root: &self.root, environment }.resolve(node, &path)?,
@@ -403,7 +430,9 @@ impl Configuration {
         key: &'static str,
         environment: &Environment<'_>,
     ) -> Result<Option<String>, CompositionError> {
-        let Some(node) = self.at(&[key]).filter(|node| matches!(node.value, Value::Map(_))) else { return Ok(None) };
+        let Some(node) = self.at(&[key]).filter(|node| matches!(node.value, Value::Map(_))) else {
+            return Ok(None);
+        };
         let node = Resolver { root: &self.root, environment }.resolve(node, &[key.to_owned()])?;
         Ok(Some(to_yaml(&tree::map([(key, node)]))))
     }
@@ -442,13 +471,17 @@ impl Configuration {
     /// The files in the order of merging: path, package, `_self_`, parent.
     pub fn defaults_table(&self) -> Vec<[String; 4]> {
         let own = |is_own: bool| if is_own { "True" } else { "False" }.to_owned();
-        let row = |file: &ResultDefault| [file.path.clone(), file.package.clone(), own(file.is_own), file.parent.clone()];
+        let row = |file: &ResultDefault| {
+            [file.path.clone(), file.package.clone(), own(file.is_own), file.parent.clone()]
+        };
         self.defaults.files.iter().map(row).collect()
     }
 
     /// Where the configuration files were searched: provider and address.
     pub fn sources_table(&self) -> Vec<[String; 2]> {
-        let Some(Value::List(sources)) = self.at(&["hydra", "runtime", "config_sources"]).map(|node| &node.value) else {
+        let Some(Value::List(sources)) =
+            self.at(&["hydra", "runtime", "config_sources"]).map(|node| &node.value)
+        else {
             return Vec::new();
         };
         let text = |node: &Node, key: &str| match tree::get(node, &[key]).map(|node| &node.value) {

@@ -1,9 +1,9 @@
 //! Defaults lists: which configuration files make up the configuration, in which order, and under which package each is
 //! merged. Group choices of the command line and `override` entries change them.
 
+use super::CompositionError;
 use super::grammar::{Element, HydraOverride, OverrideKind};
 use super::repository::{LoadedConfig, Repository};
-use super::CompositionError;
 use crate::spec::value::{Node, Value};
 
 /// The chosen option of a config group.
@@ -103,7 +103,11 @@ impl DefaultEntry {
                 let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
                 // "/name" is absolute, too.
                 let is_absolute = path.starts_with('/');
-                if is_absolute { folder.trim_start_matches('/').to_owned() } else { join(&self.parent_folder, folder) }
+                if is_absolute {
+                    folder.trim_start_matches('/').to_owned()
+                } else {
+                    join(&self.parent_folder, folder)
+                }
             }
             EntryKind::Root | EntryKind::Own => self.parent_folder.clone(),
         }
@@ -337,7 +341,9 @@ fn refuse_duplicates(files: &[ResultDefault]) -> Result<(), CompositionError> {
         if let Some(key) = &file.key
             && files[..index].iter().any(|other| other.key.as_ref() == Some(key))
         {
-            return refuse(format!("'{key}' is chosen more than once; to change the choice, write {key}=OPTION"));
+            return refuse(format!(
+                "'{key}' is chosen more than once; to change the choice, write {key}=OPTION"
+            ));
         }
     }
     Ok(())
@@ -368,7 +374,9 @@ impl DefaultsBuilder<'_> {
                     let name = match group_choice(change)? {
                         GroupChoice::Nothing => None,
                         GroupChoice::Name(name) => Some(name),
-                        GroupChoice::Names(_) => return refuse(format!("'{}': one option is expected", change.line)),
+                        GroupChoice::Names(_) => {
+                            return refuse(format!("'{}': one option is expected", change.line));
+                        }
                     };
                     self.deletions.retain(|deletion| deletion.key != key);
                     self.deletions.push(Deletion { key, name, is_used: false });
@@ -376,7 +384,10 @@ impl DefaultsBuilder<'_> {
                 OverrideKind::Add | OverrideKind::Change => {
                     let choice = group_choice(change)?;
                     if choice == GroupChoice::Nothing {
-                        return refuse(format!("'{}': the option of a config group is a text or a list", change.line));
+                        return refuse(format!(
+                            "'{}': the option of a config group is a text or a list",
+                            change.line
+                        ));
                     }
                     if change.kind == OverrideKind::Add {
                         let package = change.package.as_deref();
@@ -402,7 +413,9 @@ impl DefaultsBuilder<'_> {
         let path = entry.config_path();
         self.depth += 1;
         if self.depth > DEEPEST {
-            return refuse(format!("'{path}': the defaults lists are nested too deep, or refer to themselves"));
+            return refuse(format!(
+                "'{path}': the defaults lists are nested too deep, or refer to themselves"
+            ));
         }
         let loaded = match entry.name().is_some() && !entry.is_missing() {
             true => self.repository.load(&path)?,
@@ -427,8 +440,10 @@ impl DefaultsBuilder<'_> {
     fn choose(&mut self, entry: &mut DefaultEntry, path: &str) -> Result<bool, CompositionError> {
         if entry.is_group() {
             let key = entry.override_key();
-            let matches = |deletion: &Deletion| deletion.name.as_deref().is_none_or(|name| Some(name) == entry.name());
-            let deletion = self.deletions.iter_mut().find(|deletion| deletion.key == key && matches(deletion));
+            let matches =
+                |deletion: &Deletion| deletion.name.as_deref().is_none_or(|name| Some(name) == entry.name());
+            let deletion =
+                self.deletions.iter_mut().find(|deletion| deletion.key == key && matches(deletion));
             if let Some(deletion) = deletion {
                 deletion.is_used = true;
                 entry.is_deleted = true;
@@ -514,14 +529,18 @@ impl DefaultsBuilder<'_> {
         for entry in entries.iter_mut().filter(|entry| entry.kind != EntryKind::Own) {
             entry.update_parent(&parent.group_path(), &parent.final_package(true));
             if has_override && !(entry.is_override || entry.is_appended) {
-                return refuse(format!("'{path}': 'override' entries must be at the end of the defaults list"));
+                return refuse(format!(
+                    "'{path}': 'override' entries must be at the end of the defaults list"
+                ));
             }
             if !entry.is_override {
                 continue;
             }
             has_override = true;
             if in_interpolated {
-                return refuse(format!("'{path}': 'override' is not allowed below an interpolated config group"));
+                return refuse(format!(
+                    "'{path}': 'override' is not allowed below an interpolated config group"
+                ));
             }
             let key = entry.override_key();
             if let EntryKind::Group(_, choice) = &entry.kind
@@ -555,7 +574,8 @@ impl DefaultsBuilder<'_> {
             let Some((key, after)) = rest.split_once('}') else {
                 return refuse(format!("'{name}': an interpolation is not closed"));
             };
-            let choice = self.choices.iter().find(|(known, _)| known == key).and_then(|(_, choice)| choice.clone());
+            let choice =
+                self.choices.iter().find(|(known, _)| known == key).and_then(|(_, choice)| choice.clone());
             let Some(choice) = choice.filter(|choice| !choice.contains("${")) else {
                 return refuse(format!("'{name}': there is no choice of '{key}' before it"));
             };
@@ -574,7 +594,11 @@ impl DefaultsBuilder<'_> {
                 true => "it is not in the defaults list".to_owned(),
                 false => format!("did you mean {}?", known.join(" or ")),
             };
-            let add = if change.by.is_none() { format!("; to add it, write +{}=OPTION", change.key) } else { String::new() };
+            let add = if change.by.is_none() {
+                format!("; to add it, write +{}=OPTION", change.key)
+            } else {
+                String::new()
+            };
             return refuse(format!("{place}'{}' cannot be overridden: {hint}{add}", change.key));
         }
         match self.deletions.iter().find(|deletion| !deletion.is_used) {
@@ -592,7 +616,8 @@ fn group_choice(change: &HydraOverride) -> Result<GroupChoice, CompositionError>
         Element::Text(name) | Element::Quoted(name, _) => Some(name.clone()),
         _ => None,
     };
-    let wrong = || CompositionError(format!("'{}': the option of a config group is a text or a list", change.line));
+    let wrong =
+        || CompositionError(format!("'{}': the option of a config group is a text or a list", change.line));
     match &change.value {
         None | Some(Element::Null) => Ok(GroupChoice::Nothing),
         Some(Element::List(items)) => {
@@ -632,7 +657,9 @@ pub(super) fn read_defaults(path: &str, list: &Node) -> Result<Vec<DefaultEntry>
 }
 
 fn read_entry(path: &str, item: &Node) -> Result<DefaultEntry, CompositionError> {
-    let wrong = || CompositionError(format!("'{path}': an entry of 'defaults' is 'group: option' or the name of a file"));
+    let wrong = || {
+        CompositionError(format!("'{path}': an entry of 'defaults' is 'group: option' or the name of a file"))
+    };
     let with_package = |text: &str| match text.split_once('@') {
         Some((group, package)) => {
             (group.to_owned(), Some(package.split(':').next().unwrap_or(package).to_owned()))
@@ -660,7 +687,9 @@ fn read_entry(path: &str, item: &Node) -> Result<DefaultEntry, CompositionError>
     let choice = match value {
         Value::Null => GroupChoice::Nothing,
         Value::Text(name) => GroupChoice::Name(name.clone()),
-        Value::List(names) => GroupChoice::Names(names.iter().map(text).collect::<Option<_>>().ok_or_else(wrong)?),
+        Value::List(names) => {
+            GroupChoice::Names(names.iter().map(text).collect::<Option<_>>().ok_or_else(wrong)?)
+        }
         _ => return Err(wrong()),
     };
     if group.is_empty() {

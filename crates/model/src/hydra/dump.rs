@@ -134,7 +134,11 @@ impl Emitter {
             let run = &text[start..start + same];
             let end = start + same;
             match run[0] {
-                ' ' if same == 1 && self.column > BEST_WIDTH && split && (!quoted || start > 0 && end < text.len()) => {
+                ' ' if same == 1
+                    && self.column > BEST_WIDTH
+                    && split
+                    && (!quoted || start > 0 && end < text.len()) =>
+                {
                     self.new_line(indent);
                 }
                 c if is_break(c) => {
@@ -259,7 +263,8 @@ fn is_white(c: char) -> bool {
 }
 
 fn is_printable(c: char) -> bool {
-    matches!(c, '\u{85}' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..='\u{10fffe}') && c != '\u{feff}'
+    matches!(c, '\u{85}' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..='\u{10fffe}')
+        && c != '\u{feff}'
 }
 
 fn is_plain_in_quotes(c: char) -> bool {
@@ -313,7 +318,9 @@ impl Looks {
             let after_is_white = chars.get(index + 1).is_none_or(|c| is_white(*c));
             plain &= match c {
                 '#' => before.is_some_and(|c| !is_white(c)),
-                ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`' => index > 0,
+                ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`' => {
+                    index > 0
+                }
                 ':' => !after_is_white,
                 '?' | '-' => index > 0 || !after_is_white,
                 c => !is_break(*c),

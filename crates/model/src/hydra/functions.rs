@@ -82,9 +82,11 @@ pub(super) fn call(name: &str, arguments: Arguments, seed: u64) -> Result<Elemen
         "tag" => tag(arguments),
         "sort" => sort(arguments),
         "shuffle" => shuffled(arguments, seed),
-        _ => Err("there is no such function; there are bool, choice, float, glob, int, interval, range, shuffle, \
+        _ => Err(
+            "there is no such function; there are bool, choice, float, glob, int, interval, range, shuffle, \
                   sort, str and tag"
-            .into()),
+                .into(),
+        ),
     }
 }
 
@@ -242,7 +244,8 @@ fn range(arguments: Arguments) -> Result<Element, String> {
 
 fn interval(arguments: Arguments) -> Result<Element, String> {
     let bound = arguments.bind(&["start", "end"])?;
-    let [start, end] = <[Option<Element>; 2]>::try_from(bound).map_err(|_| "it takes two numbers".to_owned())?;
+    let [start, end] =
+        <[Option<Element>; 2]>::try_from(bound).map_err(|_| "it takes two numbers".to_owned())?;
     let float = |value: Option<Element>| {
         let number = number(value.ok_or("it takes two numbers")?)?;
         Ok::<_, String>(RangeNumber::Float(number.float()))
@@ -282,7 +285,9 @@ fn tag(mut arguments: Arguments) -> Result<Element, String> {
         return Err("a tag is a text".into());
     }
     match sweep {
-        Some(sweep @ Element::Sweep(Sweep::Choice { .. } | Sweep::Range { .. } | Sweep::Interval { .. })) => Ok(sweep),
+        Some(sweep @ Element::Sweep(Sweep::Choice { .. } | Sweep::Range { .. } | Sweep::Interval { .. })) => {
+            Ok(sweep)
+        }
         _ => Err("its last argument must be choice(), range() or interval()".into()),
     }
 }

@@ -267,7 +267,9 @@ impl Parser<'_> {
         })?;
         match (self.lexicon, &value) {
             (Lexicon::Strict, _) | (_, Element::Sweep(_)) => Ok(value),
-            (Lexicon::Permissive, _) => Err(self.refuse("functions are not supported here; write the value itself")),
+            (Lexicon::Permissive, _) => {
+                Err(self.refuse("functions are not supported here; write the value itself"))
+            }
         }
     }
 

@@ -39,9 +39,8 @@ impl Resolver<'_> {
         let mut node = self.root.clone();
         let mut place = Vec::new();
         for (index, key) in path.iter().enumerate() {
-            let child = tree::child(&node, key)
-                .map_err(|why| format!("'{}': {why}", path[..index].join(".")))?
-                .cloned();
+            // A single value has no children.
+            let child = tree::child(&node, key).ok().flatten().cloned();
             place.push(key.clone());
             let Some(child) = child else { return Ok(None) };
             if tree::is_missing(&child) {
@@ -70,11 +69,18 @@ impl Resolver<'_> {
             }
             Value::List(items) => {
                 let items = items.iter().enumerate();
-                Value::List(items.map(|(index, item)| self.resolve_at(item, &inner(index.to_string()))).collect::<Result<_, _>>()?)
+                Value::List(
+                    items
+                        .map(|(index, item)| self.resolve_at(item, &inner(index.to_string())))
+                        .collect::<Result<_, _>>()?,
+                )
             }
             Value::Map(entries) => {
                 let entry = |entry: &MapEntry| {
-                    Ok(MapEntry { node: self.resolve_at(&entry.node, &inner(entry.key.clone()))?, ..entry.clone() })
+                    Ok(MapEntry {
+                        node: self.resolve_at(&entry.node, &inner(entry.key.clone()))?,
+                        ..entry.clone()
+                    })
                 };
                 Value::Map(entries.iter().map(entry).collect::<Result<_, String>>()?)
             }
@@ -97,7 +103,8 @@ impl Resolver<'_> {
             0 => &[],
             _ => {
                 let up = place.path.len().checked_sub(dots);
-                &place.path[..up.ok_or_else(|| format!("the interpolation '${{{shown}}}' leaves the configuration"))?]
+                &place.path[..up
+                    .ok_or_else(|| format!("the interpolation '${{{shown}}}' leaves the configuration"))?]
             }
         };
         if place.depth >= DEEPEST {
@@ -140,7 +147,8 @@ impl Resolver<'_> {
                 _ => self.decode(text(0)?, place),
             },
             "oc.dict.keys" | "oc.dict.values" => {
-                let map = self.select_key(text(0)?, place)?.filter(|node| matches!(node.value, Value::Map(_)));
+                let map =
+                    self.select_key(text(0)?, place)?.filter(|node| matches!(node.value, Value::Map(_)));
                 let map = map.ok_or_else(|| format!("'${{{name}:...}}' needs the key of a map"))?;
                 let item = |entry: &MapEntry| match name {
                     "oc.dict.keys" => leaf(Value::Text(entry.key.clone())),
@@ -148,7 +156,9 @@ impl Resolver<'_> {
                 };
                 Ok(leaf(Value::List(map.entries().iter().map(item).collect())))
             }
-            "python_version" => Err("'${python_version:...}' has no value: this program is not written in Python".into()),
+            "python_version" => {
+                Err("'${python_version:...}' has no value: this program is not written in Python".into())
+            }
             _ => Err(format!("the resolver '{name}' of an interpolation is not supported")),
         }
     }
@@ -320,7 +330,9 @@ impl Scanner<'_> {
             let node = self.interpolation()?;
             return match node.value {
                 Value::Text(text) => Ok(text),
-                other => Err(format!("an interpolation inside another one gives {}, not a text", other.found())),
+                other => {
+                    Err(format!("an interpolation inside another one gives {}, not a text", other.found()))
+                }
             };
         }
         let is_key = |c: char| !"\\${}()[]:. \t'\"".contains(c);

@@ -146,7 +146,9 @@ fn unexpected(text: &str, chars: &[char], at: usize) -> CompositionError {
     let c = chars[at];
     let why = match c {
         '\'' | '"' if chars[..at].contains(&c) || !chars[at + 1..].contains(&c) => {
-            format!("'{c}' is not closed, or stands inside a text: put a backslash before it, or quote the text")
+            format!(
+                "'{c}' is not closed, or stands inside a text: put a backslash before it, or quote the text"
+            )
         }
         _ => format!("'{}' cannot stand here; a text with this character needs quotes", c.escape_debug()),
     };
@@ -195,7 +197,8 @@ fn dot_path(text: &[char]) -> usize {
 
 fn keyword(text: &[char], keyword: &str) -> usize {
     let length = keyword.len();
-    let fits = text.len() >= length && text.iter().zip(keyword.chars()).all(|(a, b)| a.eq_ignore_ascii_case(&b));
+    let fits =
+        text.len() >= length && text.iter().zip(keyword.chars()).all(|(a, b)| a.eq_ignore_ascii_case(&b));
     if fits { length } else { 0 }
 }
 

@@ -55,6 +55,9 @@ pub struct Environment<'a> {
 
 impl fmt::Debug for Environment<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Environment").field("folder", &self.folder).field("seed", &self.seed).finish_non_exhaustive()
+        f.debug_struct("Environment")
+            .field("folder", &self.folder)
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
     }
 }

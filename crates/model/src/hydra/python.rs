@@ -80,7 +80,9 @@ mod tests {
         for text in ["", "-", "1__0", "1.0", "0x1", "_1"] {
             assert_eq!(int(text), None, "{text}");
         }
-        for (text, number) in [("1_0.5", 10.5), (".5", 0.5), ("5.", 5.0), ("-1e-3", -0.001), ("+InFinity", f64::INFINITY)] {
+        for (text, number) in
+            [("1_0.5", 10.5), (".5", 0.5), ("5.", 5.0), ("-1e-3", -0.001), ("+InFinity", f64::INFINITY)]
+        {
             assert_eq!(float(text), Some(number), "{text}");
         }
         for text in ["", ".", "e5", "1e", "1..2", "1_", "infx"] {

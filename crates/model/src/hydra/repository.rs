@@ -58,7 +58,8 @@ impl Repository<'_> {
         for source in &self.sources {
             let texts = source.read(without_extension(path)).map_err(CompositionError)?;
             if !texts.is_empty() {
-                let name = format!("{}://{}/{}.yaml", source.scheme(), source.path(), without_extension(path));
+                let name =
+                    format!("{}://{}/{}.yaml", source.scheme(), source.path(), without_extension(path));
                 return load_texts(&name, path, &texts).map(Some);
             }
         }
@@ -123,12 +124,16 @@ fn load_texts(name: &str, path: &str, texts: &[String]) -> Result<LoadedConfig, 
     let mut node = tree::empty_map();
     let mut header = None;
     for text in texts {
-        let part = config_tree(WorkloadSource { name, text }).map_err(|error| CompositionError(error.to_string()))?;
+        let part = config_tree(WorkloadSource { name, text })
+            .map_err(|error| CompositionError(error.to_string()))?;
         tree::merge(&mut node, part, tree::NewKeys::Allowed).map_err(CompositionError)?;
         header = header.or(read_header(name, text)?);
     }
     if !matches!(node.value, Value::Map(_)) {
-        return Err(CompositionError(format!("{name} must be a map of keys, but it is {}", node.value.found())));
+        return Err(CompositionError(format!(
+            "{name} must be a map of keys, but it is {}",
+            node.value.found()
+        )));
     }
     let defaults = match tree::remove(&mut node, "defaults") {
         Some(list) => read_defaults(path, &list)?,
@@ -140,13 +145,19 @@ fn load_texts(name: &str, path: &str, texts: &[String]) -> Result<LoadedConfig, 
 /// The package in the comments at the top of a file.
 fn read_header(name: &str, text: &str) -> Result<Option<String>, CompositionError> {
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let Some(comment) = line.strip_prefix('#').map(|line| line.trim_start_matches('#').trim()) else { break };
+        let Some(comment) = line.strip_prefix('#').map(|line| line.trim_start_matches('#').trim()) else {
+            break;
+        };
         let Some(header) = comment.strip_prefix('@') else { break };
         let words: Vec<&str> = header.split_whitespace().collect();
         match words[..] {
             ["package", package] => return Ok(Some(package.to_owned())),
             [_, _] => {}
-            _ => return Err(CompositionError(format!("{name}: a header is written '# @package NAME', found '{line}'"))),
+            _ => {
+                return Err(CompositionError(format!(
+                    "{name}: a header is written '# @package NAME', found '{line}'"
+                )));
+            }
         }
     }
     Ok(None)
@@ -156,7 +167,9 @@ fn read_header(name: &str, text: &str) -> Result<Option<String>, CompositionErro
 pub fn same_content(a: &[String], b: &[String]) -> bool {
     let load = |texts: &[String]| load_texts("config", "config", texts).ok();
     match (load(a), load(b)) {
-        (Some(a), Some(b)) => tree::equal(&a.node, &b.node) && a.defaults == b.defaults && a.header == b.header,
+        (Some(a), Some(b)) => {
+            tree::equal(&a.node, &b.node) && a.defaults == b.defaults && a.header == b.header
+        }
         _ => false,
     }
 }

@@ -31,6 +31,8 @@ const FIELDS: &[(&str, FieldType)] = &[
     ("hydra_logging", FieldType::Map),
     ("job_logging", FieldType::Map),
     ("callbacks", FieldType::Map),
+    ("launcher", FieldType::Section),
+    ("sweeper", FieldType::Section),
     ("help", FieldType::Section),
     ("help.app_name", FieldType::Text),
     ("help.header", FieldType::Text),
@@ -99,7 +101,9 @@ fn convert(node: &mut Node, kind: FieldType) -> Result<(), &'static str> {
         (FieldType::Text | FieldType::OptionalText, _) => to_text(node)?,
         (FieldType::OptionalFlag, _) => to_flag(node)?,
         (FieldType::Int, Value::Int(_)) => {}
-        (FieldType::Int, Value::Text(text)) => node.value = Value::Int(python::int(text).ok_or("an integer")?),
+        (FieldType::Int, Value::Text(text)) => {
+            node.value = Value::Int(python::int(text).ok_or("an integer")?)
+        }
         (FieldType::Int, _) => return Err("an integer"),
         (FieldType::Mode, value) => {
             let name = match value {

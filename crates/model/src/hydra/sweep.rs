@@ -11,12 +11,26 @@ const MOST_JOBS: usize = 100_000;
 /// Several values of one key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Sweep {
-    Choice { list: Vec<Element>, is_simple: bool },
-    Range { start: RangeNumber, stop: RangeNumber, step: RangeNumber, shuffled: bool },
+    Choice {
+        list: Vec<Element>,
+        is_simple: bool,
+    },
+    Range {
+        start: RangeNumber,
+        stop: RangeNumber,
+        step: RangeNumber,
+        shuffled: bool,
+    },
     /// A continuous range, which the basic sweeper cannot enumerate.
-    Interval { start: RangeNumber, end: RangeNumber },
+    Interval {
+        start: RangeNumber,
+        end: RangeNumber,
+    },
     /// The options of the config group whose names match.
-    Glob { include: Vec<String>, exclude: Vec<String> },
+    Glob {
+        include: Vec<String>,
+        exclude: Vec<String>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,7 +64,9 @@ impl Sweep {
                 }
                 Ok(values)
             }
-            Sweep::Interval { .. } => Err("the basic sweeper cannot enumerate an interval; use range()".into()),
+            Sweep::Interval { .. } => {
+                Err("the basic sweeper cannot enumerate an interval; use range()".into())
+            }
             Sweep::Glob { include, exclude } => {
                 let any = |globs: &[String], name: &str| globs.iter().any(|glob| matches_glob(name, glob));
                 let chosen = options.iter().filter(|name| any(include, name) && !any(exclude, name));
@@ -113,9 +129,9 @@ fn matches_chars(name: &[char], glob: &[char]) -> bool {
             let Some((first, others)) = name.split_first() else { return false };
             in_set(*first, set) != negated && matches_chars(others, &rest[end + 1..])
         }
-        [c, rest @ ..] => {
-            name.split_first().is_some_and(|(first, others)| (*c == '?' || c == first) && matches_chars(others, rest))
-        }
+        [c, rest @ ..] => name
+            .split_first()
+            .is_some_and(|(first, others)| (*c == '?' || c == first) && matches_chars(others, rest)),
     }
 }
 
@@ -156,7 +172,8 @@ impl Element {
                 format!("[{}]", items?.join(","))
             }
             Element::Map(entries) => {
-                let pair = |(key, value): &(String, Element)| Ok(format!("{}:{}", escape(key), value.notation()?));
+                let pair =
+                    |(key, value): &(String, Element)| Ok(format!("{}:{}", escape(key), value.notation()?));
                 let pairs: Result<Vec<String>, String> = entries.iter().map(pair).collect();
                 format!("{{{}}}", pairs?.join(","))
             }

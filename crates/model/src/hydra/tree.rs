@@ -80,7 +80,9 @@ pub(super) fn child<'a>(node: &'a Node, key: &str) -> Result<Option<&'a Node>, S
 
 fn child_mut<'a>(node: &'a mut Node, key: &str) -> Result<Option<&'a mut Node>, String> {
     match &mut node.value {
-        Value::Map(entries) => Ok(entries.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.node)),
+        Value::Map(entries) => {
+            Ok(entries.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.node))
+        }
         Value::List(items) => Ok(index(key, items.len())?.map(|index| &mut items[index])),
         other => Err(format!("this is {}, so it has no '{key}'", other.found())),
     }
@@ -136,7 +138,9 @@ pub(super) fn merge(base: &mut Node, over: Node, new_keys: NewKeys) -> Result<()
             for entry in over_entries {
                 match child_mut(base, &entry.key)? {
                     Some(_) if is_missing(&entry.node) => {}
-                    Some(old) if matches!((&old.value, &entry.node.value), (Value::Map(_), Value::Map(_))) => {
+                    Some(old)
+                        if matches!((&old.value, &entry.node.value), (Value::Map(_), Value::Map(_))) =>
+                    {
                         merge(old, entry.node, new_keys)?;
                     }
                     Some(old) if is_mismatch(old, &entry.node) => return Err(mismatch(&entry.key)),
@@ -152,7 +156,9 @@ pub(super) fn merge(base: &mut Node, over: Node, new_keys: NewKeys) -> Result<()
 }
 
 fn is_mismatch(old: &Node, new: &Node) -> bool {
-    is_container(old) && is_container(new) && matches!(old.value, Value::Map(_)) != matches!(new.value, Value::Map(_))
+    is_container(old)
+        && is_container(new)
+        && matches!(old.value, Value::Map(_)) != matches!(new.value, Value::Map(_))
 }
 
 fn mismatch(key: &str) -> String {
@@ -208,7 +214,8 @@ pub(super) fn equal(a: &Node, b: &Node) -> bool {
     match (&a.value, &b.value) {
         (Value::List(a), Value::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
         (Value::Map(own), Value::Map(other)) => {
-            let in_other = |entry: &MapEntry| b.entry(&entry.key).is_some_and(|other| equal(&entry.node, &other.node));
+            let in_other =
+                |entry: &MapEntry| b.entry(&entry.key).is_some_and(|other| equal(&entry.node, &other.node));
             own.len() == other.len() && own.iter().all(in_other)
         }
         (Value::Int(a), Value::Int(b)) => a == b,

@@ -32,7 +32,9 @@ fn node(element: &Element, place: Origin) -> Result<Node, HydraError> {
         Element::Int(number) => Value::Int(*number),
         Element::Float(number) => Value::Float(*number),
         Element::Text(text) | Element::Quoted(text, _) => Value::Text(text.clone()),
-        Element::List(items) => Value::List(items.iter().map(|item| node(item, place)).collect::<Result<_, _>>()?),
+        Element::List(items) => {
+            Value::List(items.iter().map(|item| node(item, place)).collect::<Result<_, _>>()?)
+        }
         Element::Map(pairs) => Value::Map(entries(pairs, place)?),
         Element::Sweep(_) => return Err(HydraError::Sweep),
     };
