@@ -39,6 +39,8 @@ mod cluster_moments;
 mod cluster_refusals;
 // Comparing two results: whether they differ, and whether they can be compared.
 mod compare;
+// DLIO's behaviour on request: what it changes, and what it does not.
+mod compat;
 // Completion scripts, in real shells.
 mod completions;
 // Damaged files are refused with their name and the position, without a crash and with little memory.

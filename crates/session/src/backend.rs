@@ -38,7 +38,7 @@ pub fn select(spec: &Spec, asked: Option<&str>) -> Result<Selection, Error> {
         if !plan.brings_bytes {
             return Err(Error::NoBytesToDecode(name.to_owned()));
         }
-        if !format_of(spec)?.decodes() {
+        if !format_of(spec)?.decodes() || spec.reads_whole_files() {
             return Err(Error::NothingToDecode(spec.dataset.format.clone()));
         }
     }

@@ -4,6 +4,7 @@
 
 #![expect(dead_code, reason = "the parts that use it follow")]
 
+pub(crate) mod environment;
 pub(crate) mod hydra;
 pub(crate) mod job;
 pub(crate) mod leaf;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use model::checkpoint::{CheckpointPlan, Schedule};
 use model::location::Location;
-use model::order::{Interleave, Unit};
+use model::order::{DealtFiles, Interleave, Unit};
 use model::plan::{Data, Discipline, ListOrigin, Listed, Placement, Plan, ReadWindow, TrainingPlan};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
 use model::warning::Warning;
@@ -84,6 +84,18 @@ impl PlanReport<'_> {
     }
 
     pub(crate) fn text(&self) -> String {
+        let mut text = self.part_texts();
+        if !self.plan.compat.is_empty() {
+            push_section(&mut text, "DLIO's behaviour", &[line("keys", &self.plan.compat.join(", "))]);
+        }
+        if let Some(training) = &self.plan.training {
+            text.push_str(&self.generate_lines(training));
+        }
+        text
+    }
+
+    /// Training and checkpoints.
+    fn part_texts(&self) -> String {
         let plan = self.plan;
         let (ranks, hosts) = (counted(plan.ranks, "rank"), counted(plan.hosts, "host"));
         match (&plan.training, &plan.checkpoint) {
@@ -95,7 +107,6 @@ impl PlanReport<'_> {
                 if let Some(checkpoint) = checkpoint {
                     push_section(&mut text, "checkpoint", &geometry_lines(checkpoint));
                 }
-                text.push_str(&self.generate_lines(training));
                 text
             }
             (None, Some(checkpoint)) => {
@@ -239,6 +250,12 @@ impl TrainingSections<'_> {
             0 => "none".to_owned(),
             count => format!("{} samples at the end of each epoch", grouped(count)),
         };
+        let of_what = match shards.dealt {
+            None => "consecutive samples of the order".to_owned(),
+            Some(DealtFiles { files_per_rank }) => {
+                format!("samples of {} that are dealt in turn", counted(files_per_rank, "file"))
+            }
+        };
         vec![
             line("samples", &grouped(shards.samples)),
             line(
@@ -251,7 +268,7 @@ impl TrainingSections<'_> {
                 ),
             ),
             line("dropped remainder", &dropped),
-            line("shard of a rank", &format!("{} consecutive samples of the order", grouped(share))),
+            line("shard of a rank", &format!("{} {of_what}", grouped(share))),
             line("order", &format!("{order}{again}")),
             line("epochs", &plan.epochs.to_string()),
             line("time if storage keeps up", &time),

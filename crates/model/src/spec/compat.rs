@@ -157,7 +157,7 @@ impl CompatSpec {
 
 impl Spec {
     /// Whether each sample reads the whole file that it is in.
-    pub(crate) fn reads_whole_files(&self) -> bool {
+    pub fn reads_whole_files(&self) -> bool {
         self.compat.whole_files == Semantics::Dlio
             && self.dataset.num_samples_per_file > 1
             && READ_WHOLE.contains(&self.dataset.format.as_str())
@@ -229,6 +229,27 @@ mod tests {
         let without: Vec<&str> =
             DLIO_NUMBERS.iter().copied().filter(|key| *key != "compat.read_threads").collect();
         assert_eq!(front_end(&["compat.read_threads=feedline"]), in_order(&without));
+    }
+
+    #[test]
+    fn the_docs_have_a_row_for_every_difference() {
+        let page = include_str!("../../../../docs/dlio.md");
+        let (_, table) = page.split_once("| what | DLIO | feedline | DLIO's behaviour with |").unwrap();
+        let rows: Vec<&str> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+        let by = |row: &&str| row.rsplit('|').nth(1).unwrap().trim().to_owned();
+        for key in all() {
+            let count = rows.iter().filter(|row| by(row).contains(&format!("`{key}`"))).count();
+            assert_eq!(count, 1, "rows for {key}");
+        }
+        for row in &rows {
+            assert!(row.matches(" | ").count() == 3 && !by(row).is_empty(), "{row}");
+        }
+        let (_, defaults) =
+            page.split_once("Called as `dlio_benchmark`, feedline has DLIO's behaviour where").unwrap();
+        let (defaults, _) = defaults.split_once("Order, shards").unwrap();
+        for key in DLIO_NUMBERS {
+            assert!(defaults.contains(key.trim_start_matches("compat.")), "{key} is a default");
+        }
     }
 
     #[test]

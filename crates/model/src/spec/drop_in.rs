@@ -1,5 +1,5 @@
-//! Every key that DLIO, its documentation, its packaged workloads or mlpstorage can send, as typed on a command line, with
-//! the reaction: nothing is dropped silently. `drop_in.txt` has one argument and its reaction per line.
+//! Every key that DLIO, its documentation, its packaged workloads or mlpstorage can send, as typed on a command line,
+//! with the reaction: nothing is dropped silently. `drop_in.txt` has one argument and its reaction per line.
 
 use super::{Override, ReadRules, Spec, UnknownKeys, WorkloadSource, read_with};
 
@@ -126,5 +126,28 @@ fn a_folder_may_be_empty() {
     assert_eq!(
         (read.spec.storage.storage_root.as_str(), read.spec.dataset.data_folder.as_str()),
         ("/data/unet3d", "")
+    );
+}
+
+/// Composition adds the present name to a packaged file that has the earlier one.
+#[test]
+fn the_present_name_of_a_key_counts() {
+    let read = |dataset: &str| {
+        let text = BASE.replace("num_files_eval: 8", dataset);
+        read_with(WorkloadSource { name: "config.yaml", text: &text }, &[], RULES)
+    };
+    for dataset in
+        ["record_length: 4096, record_length_bytes: 7", "record_length_bytes: 7, record_length: 4096"]
+    {
+        let read = read(dataset).unwrap();
+        assert_eq!(read.spec.dataset.record_length_bytes, 7.0, "{dataset}");
+        let said: Vec<String> = read.warnings.iter().map(ToString::to_string).collect();
+        let expected = "'dataset.record_length_bytes' is given, and DLIO reads that name";
+        assert!(said.iter().any(|text| text.contains(expected)), "{said:?}");
+    }
+    assert!(read("num_files_val: 1, num_files_eval: 2").is_ok());
+    assert!(
+        read("record_length_stdev: 1, record_length_byte_stdev: 2").is_err(),
+        "neither is the present name"
     );
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use super::layers::GivenKey;
 use super::overrides::Override;
 use super::value::{Origin, Span};
 use crate::warning::{KeyOrigin, Warning};
@@ -185,6 +186,15 @@ impl Texts<'_> {
         let hint = problem.said.help.iter().find_map(|line| line.strip_prefix("help: "));
         let at = KeyOrigin { key, place: self.place(problem.place) };
         Some(Warning::UnknownKey { at, hint: hint.map(str::to_owned) })
+    }
+
+    /// The warning that DLIO reads another name of the key, which is given as well.
+    pub(super) fn unread(&self, unread: &GivenKey) -> Warning {
+        let at = KeyOrigin { key: unread.spelled.clone(), place: self.place(unread.place) };
+        Warning::NoEffect {
+            keys: vec![at],
+            why: format!("'{}' is given, and DLIO reads that name", unread.row.key),
+        }
     }
 
     /// One error for all problems; `None` if there are none.

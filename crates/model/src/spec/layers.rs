@@ -15,6 +15,13 @@ pub(super) struct GivenKey {
     pub node: Node,
 }
 
+impl GivenKey {
+    /// Whether it has the name that DLIO reads.
+    fn is_present(&self) -> bool {
+        canonical_path(&self.spelled) == self.row.key
+    }
+}
+
 /// The keys in the tree. Unknown keys, and sections that are not maps, become problems. Keys that only earlier DLIO
 /// versions had are accepted in a file, which may be that old; in an override they are mistakes.
 pub(super) fn flatten(root: &Node, problems: &mut Vec<Problem>) -> Vec<GivenKey> {
@@ -74,13 +81,24 @@ fn unknown(group: &str, entry: &MapEntry) -> Problem {
 }
 
 /// A file may contain a key only once. Two spellings with the same value are one key; with different values they are
-/// ambiguous.
-pub(super) fn merge_spellings(given: Vec<GivenKey>, problems: &mut Vec<Problem>) -> Vec<GivenKey> {
+/// ambiguous. Otherwise, by DLIO's rule, the present name counts, and the keys with earlier names are returned, too.
+pub(super) fn merge_spellings(
+    given: Vec<GivenKey>,
+    by_dlio: bool,
+    problems: &mut Vec<Problem>,
+) -> (Vec<GivenKey>, Vec<GivenKey>) {
     let mut merged: Vec<GivenKey> = Vec::with_capacity(given.len());
-    for second in given {
-        match merged.iter().find(|first| first.row.key == second.row.key) {
+    let mut unread = Vec::new();
+    for mut second in given {
+        match merged.iter_mut().find(|first| first.row.key == second.row.key) {
             None => merged.push(second),
             Some(first) if first.node.value == second.node.value => {}
+            Some(first) if by_dlio && first.is_present() != second.is_present() => {
+                if second.is_present() {
+                    std::mem::swap(first, &mut second);
+                }
+                unread.push(second);
+            }
             Some(first) => {
                 let what = format!("'{}' and '{}' are the same key", first.spelled, second.spelled);
                 let problem = Problem::new(ProblemKind::DuplicateKey, second.place, what)
@@ -90,7 +108,7 @@ pub(super) fn merge_spellings(given: Vec<GivenKey>, problems: &mut Vec<Problem>)
             }
         }
     }
-    merged
+    (merged, unread)
 }
 
 /// Adds a layer: existing keys are replaced, independent of spelling, and maps are merged.

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use super::check::check;
 use super::settle::default_setting;
 use super::write::yaml;
-use super::{SpecError, UnknownKeys, WorkloadSource, layers, read_with, table, yaml as parser};
+use super::{DLIO_NUMBERS, ReadRules, SpecError, UnknownKeys, WorkloadSource, layers, read_with, table, yaml as parser};
 
-/// The settings by key, in the form of a workload file. Unknown keys are left out.
+/// The settings by key, as `dlio_benchmark` reads them, in the form of a workload file. Unknown keys are left out.
 pub fn all_settings(source: WorkloadSource<'_>) -> Result<BTreeMap<&'static str, String>, SpecError> {
-    let spec = read_with(source, &[], UnknownKeys::Report)?.spec;
+    let rules = ReadRules { unknown_keys: UnknownKeys::Report, dlio_keys: DLIO_NUMBERS };
+    let spec = read_with(source, &[], rules)?.spec;
     let mut settings = BTreeMap::new();
     for row in table::rows() {
         settings.insert(row.key, yaml(&default_setting(row)?));
@@ -17,7 +18,7 @@ pub fn all_settings(source: WorkloadSource<'_>) -> Result<BTreeMap<&'static str,
     // The text was read above, so that it has no problems apart from unknown keys.
     let given =
         parser::parse(source.text).map(|root| layers::flatten(&root, &mut Vec::new())).unwrap_or_default();
-    let given = layers::merge_spellings(given, &mut Vec::new());
+    let (given, _) = layers::merge_spellings(given, true, &mut Vec::new());
     let given =
         given.iter().filter_map(|given| Some((given.row.key, yaml(&check(given.row, &given.node).ok()?))));
     settings.extend(given);

@@ -119,10 +119,11 @@ pub fn read_with(
     let root = yaml::parse(source.text).map_err(|problem| texts.error(problem))?;
     let mut problems = Vec::new();
     let given = layers::flatten(&root, &mut problems);
-    let mut given = layers::merge_spellings(given, &mut problems);
+    let is_drop_in = rules.unknown_keys == UnknownKeys::Report;
+    let (mut given, unread) = layers::merge_spellings(given, is_drop_in, &mut problems);
     let replaced = overrides::apply(&mut given, overrides, &mut problems);
     let mut unknown_keys = Vec::new();
-    if rules.unknown_keys == UnknownKeys::Report {
+    if is_drop_in {
         problems.retain(|problem| match texts.unknown_key(problem) {
             Some(warning) => {
                 unknown_keys.push(warning);
@@ -139,6 +140,7 @@ pub fn read_with(
         return Err(error);
     }
     let (spec, mut warnings) = settle::settle(&given, rules, &texts)?;
+    warnings.extend(unread.iter().map(|unread| texts.unread(unread)));
     warnings.extend(unknown_keys);
     warnings.extend(replaced);
     let origins = given.iter().map(|given| (given.row.key, texts.place(given.place))).collect();

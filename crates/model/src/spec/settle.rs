@@ -130,7 +130,7 @@ fn is_true(checked: &SettingMap, key: &str, default: bool) -> bool {
     }
 }
 
-/// What a reason depends on besides the key and its value.
+/// What a reason depends on, in addition to the key and its value.
 struct ReasonContext<'a> {
     checked: &'a SettingMap,
     saves: bool,
