@@ -78,6 +78,12 @@ pub(crate) struct WaitFlags {
     pub stall_timeout: Nanos,
 }
 
+impl Default for WaitFlags {
+    fn default() -> WaitFlags {
+        WaitFlags { stall_timeout: patience(STALL_TIMEOUT).unwrap_or(Nanos::ZERO) }
+    }
+}
+
 impl WaitFlags {
     /// The stall timeout that they set.
     pub(crate) fn stall_timeout(&self) -> Option<Nanos> {

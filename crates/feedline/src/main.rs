@@ -44,6 +44,7 @@ use std::process::ExitCode;
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
 use engine::waits;
 
+use commands::Command;
 use exit::{Exit, abandon};
 use flags::Cli;
 use supervisor::ProcessRole;
@@ -58,17 +59,20 @@ fn main() -> ExitCode {
     if exit::wants_json(&arguments) {
         exit::answer_in_json();
     }
-    let cli = match parse(arguments, colour) {
-        Ok(cli) => cli,
-        Err(error) => return exit::usage(&error),
+    let command = match dlio::called(&arguments) {
+        Some(command) => command,
+        None => match parse(arguments, colour) {
+            Ok(cli) => cli.command,
+            Err(error) => return exit::usage(&error),
+        },
     };
-    if cluster::is_idle(&cli.command) {
+    if cluster::is_idle(&command) {
         return Exit::Ok.into();
     }
     match supervisor::split() {
         Ok(ProcessRole::Supervisor(supervisor)) => supervisor.wait(),
         Ok(ProcessRole::Worker) => {
-            let exit = work(&cli);
+            let exit = work(&command);
             supervisor::resume();
             exit
         }
@@ -84,9 +88,9 @@ fn parse(arguments: Vec<OsString>, colour: ColorChoice) -> Result<Cli, clap::Err
 }
 
 /// Runs the command while the watchdog checks every wait for storage.
-fn work(cli: &Cli) -> ExitCode {
-    match waits::watch(cli.command.stall_timeout(), abandon) {
-        Ok(()) => cluster::run(&cli.command).into(),
+fn work(command: &Command) -> ExitCode {
+    match waits::watch(command.stall_timeout(), abandon) {
+        Ok(()) => cluster::run(command).into(),
         Err(cause) => {
             exit::fail(Exit::Refused, &format!("cannot start a thread: {}", exit::limited(&cause))).into()
         }

@@ -45,6 +45,8 @@ mod compat;
 mod completions;
 // Damaged files are refused with their name and the position, without a crash and with little memory.
 mod damage;
+// DLIO's command lines and result folders, under the name dlio_benchmark.
+mod dlio;
 // Each planned sample is delivered once, whatever the shape of the run.
 mod exactly_once;
 // Experiments from the literature, on simulated devices.

@@ -305,8 +305,10 @@ impl Asked {
             self.warn_of(key, why);
         }
         let Some(saved) = &plan.checkpoint else { return };
+        // False has no effect anywhere, and a front end may have written the data set already.
+        let may_generate = self.spec.workflow.generate_data && self.ask.generate != Generate::Never;
         let given: Vec<&'static str> = self.origins.keys().copied().collect();
-        for key in given {
+        for key in given.into_iter().filter(|key| may_generate || *key != "workflow.generate_data") {
             if let Some(why) = checkpoint::idle(saved, key) {
                 self.warn_of(key, why);
             }

@@ -5,6 +5,7 @@ pub(crate) mod capacity;
 pub(crate) mod catalog;
 pub(crate) mod compare;
 pub(crate) mod completions;
+pub(crate) mod dlio;
 pub(crate) mod generate;
 pub(crate) mod inspect;
 pub(crate) mod mlperf;
@@ -116,6 +117,8 @@ commands! {
     Inspect: inspect, InspectFlags, wait;
     /// Sizes, checks and the results table by the rules of MLPerf Storage, for results of any program
     Mlperf: mlperf, MlperfFlags, action;
+    /// Run DLIO's command lines: feedline under the name dlio_benchmark
+    Dlio: dlio, DlioFlags, wait, network;
     /// List the built-in workloads, or print one as YAML
     Workloads: workloads, WorkloadsFlags;
     /// Print a completion script for a shell

@@ -1,24 +1,47 @@
-//! Environment variables of DLIO that set a key of the workload. docs/dlio.md lists all variables.
+//! Environment variables that change a run through `dlio_benchmark`: those of DLIO that set a key of the workload, and
+//! feedline's own. docs/dlio.md lists all variables.
 
 use model::spec::Override;
+use serde::{Deserialize, Serialize};
 
 /// DLIO's limit of the readers that it chooses itself.
 const MAX_AUTO_THREADS: &str = "DLIO_MAX_AUTO_THREADS";
+/// Makes an invalid verdict a failure; `output.strict` is the key.
+const STRICT: &str = "FEEDLINE_STRICT";
 
-/// The keys that the environment sets, by the values of variables, and notices about values that cannot be used.
-/// Launchers do not hand these variables to other hosts, so process 0 evaluates them for all processes.
-pub(crate) fn overrides(variable: impl Fn(&str) -> Option<String>) -> (Vec<Override>, Vec<String>) {
-    let Some(text) = variable(MAX_AUTO_THREADS) else { return (Vec::new(), Vec::new()) };
-    match text.trim().parse::<i64>() {
-        // DLIO takes every number below 1 for 1.
-        Ok(threads) => {
-            let origin = format!("{MAX_AUTO_THREADS}={text}");
-            let threads = threads.clamp(1, MOST) as f64;
-            (vec![Override::new("reader.max_auto_threads", threads, &origin)], Vec::new())
-        }
-        Err(_) => {
-            let notice = format!("{MAX_AUTO_THREADS}='{text}' has no effect: it is not a number");
-            (Vec::new(), vec![notice])
+/// The variables of a process. Launchers do not hand them to other hosts, so those of process 0 count for all
+/// processes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Variables {
+    max_auto_threads: Option<String>,
+    pub is_strict: bool,
+}
+
+impl Variables {
+    /// The variables of this process.
+    pub(super) fn look() -> Variables {
+        Variables::from(|name| std::env::var(name).ok())
+    }
+
+    fn from(variable: impl Fn(&str) -> Option<String>) -> Variables {
+        let is_strict = variable(STRICT).is_some_and(|value| !value.is_empty() && value != "0");
+        Variables { max_auto_threads: variable(MAX_AUTO_THREADS), is_strict }
+    }
+
+    /// The keys that they set, and notices about values that cannot be used.
+    pub(super) fn overrides(&self) -> (Vec<Override>, Vec<String>) {
+        let Some(text) = &self.max_auto_threads else { return (Vec::new(), Vec::new()) };
+        match text.trim().parse::<i64>() {
+            // DLIO takes every number below 1 for 1.
+            Ok(threads) => {
+                let origin = format!("{MAX_AUTO_THREADS}={text}");
+                let threads = threads.clamp(1, MOST) as f64;
+                (vec![Override::new("reader.max_auto_threads", threads, &origin)], Vec::new())
+            }
+            Err(_) => {
+                let notice = format!("{MAX_AUTO_THREADS}='{text}' has no effect: it is not a number");
+                (Vec::new(), vec![notice])
+            }
         }
     }
 }
@@ -43,10 +66,19 @@ mod tests {
             ("many", 8, 1),
             ("", 8, 1),
         ] {
-            let (sets, told) = overrides(|name| (name == MAX_AUTO_THREADS).then(|| text.to_owned()));
+            let variables = Variables::from(|name| (name == MAX_AUTO_THREADS).then(|| text.to_owned()));
+            let (sets, told) = variables.overrides();
             let read = spec::read(WorkloadSource { name: "w.yaml", text: "{}" }, &sets).unwrap();
             assert_eq!((read.spec.reader.max_auto_threads, told.len()), (expected, notices), "{text}");
         }
-        assert!(overrides(|_| None).0.is_empty());
+        assert!(Variables::default().overrides().0.is_empty());
+    }
+
+    #[test]
+    fn strict_is_any_value_but_0() {
+        let is_strict =
+            |value: &str| Variables::from(|name| (name == STRICT).then(|| value.to_owned())).is_strict;
+        assert!(is_strict("1") && is_strict("yes") && !is_strict("0") && !is_strict(""));
+        assert!(!Variables::from(|_| None).is_strict);
     }
 }

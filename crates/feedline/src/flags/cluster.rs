@@ -8,7 +8,7 @@ use engine::world::cluster::Transport;
 const AGREEMENTS: [&str; 2] = ["tcp", "mpi"];
 
 /// How the processes of a command communicate.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct NetworkFlags {
     /// Network between the processes that mpirun or srun starts: an interface, an address or a subnet, such as ib0 or
     /// 10.1.0.0/16 [default: one that process 0 shares with all others]

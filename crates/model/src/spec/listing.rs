@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use super::check::check;
 use super::settle::default_setting;
 use super::write::yaml;
-use super::{DLIO_NUMBERS, ReadRules, SpecError, UnknownKeys, WorkloadSource, layers, read_with, table, yaml as parser};
+use super::{
+    DLIO_NUMBERS, ReadRules, SpecError, UnknownKeys, WorkloadSource, layers, read_with, table, yaml as parser,
+};
 
 /// The settings by key, as `dlio_benchmark` reads them, in the form of a workload file. Unknown keys are left out.
 pub fn all_settings(source: WorkloadSource<'_>) -> Result<BTreeMap<&'static str, String>, SpecError> {

@@ -82,8 +82,8 @@ impl LeafLog {
         LeafLog { level, file, plan: OnceLock::new() }
     }
 
-    /// The kind of run, and what the user should know about the workload.
-    pub(crate) fn start(&self, spec: &Spec, processes: u64, warnings: &[Warning]) {
+    /// The kind of run.
+    pub(crate) fn start(&self, spec: &Spec, processes: u64) {
         let flow = &spec.workflow;
         let modes = [
             (flow.generate_data, "Generating data"),
@@ -93,6 +93,10 @@ impl LeafLog {
         ];
         let modes: Vec<&str> = modes.iter().filter(|(is_on, _)| *is_on).map(|(_, mode)| *mode).collect();
         self.output(&format!("Running [{}] with {processes} process(es)", modes.join(" & ")));
+    }
+
+    /// What the user should know about the workload.
+    pub(crate) fn warnings(&self, warnings: &[Warning]) {
         for warning in warnings {
             self.warning(&format!("{warning}\n  help: {}", warning.remedy()));
         }

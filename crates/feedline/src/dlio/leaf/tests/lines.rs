@@ -25,7 +25,7 @@ fn logged(level: LogLevel, settings: &[&str]) -> (Vec<String>, Ended) {
     let log = LeafLog::to(level, std::fs::File::create(&path).unwrap(), path.display().to_string());
     // The plan of every run here is that of a silent one.
     let Ended { spec, plan, .. } = silent(settings);
-    log.start(&spec, 2, &[]);
+    log.start(&spec, 2);
     log.planned(&plan);
     let ended = ran(settings, &log);
     let before = std::fs::read_to_string(&path).unwrap();

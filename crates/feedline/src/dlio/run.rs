@@ -1,0 +1,210 @@
+//! Runs a job: turns it into a `session::Ask`, lets `session` settle and run it with all processes, one rank each, and
+//! has its leaf written. The steps are those of `feedline run` and `feedline generate`; only input and output differ.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use engine::host::Host;
+use engine::{Stop, World};
+use model::spec::{DLIO_NUMBERS, UnknownKeys};
+use model::verdict::Status;
+use model::warning::Warning;
+use session::{
+    Ask, Asked, CalibrationTime, DataSetTask, FileCounts, Generate, WorkloadText, agree, default_writers,
+};
+use store::{FolderHandle, make_path};
+
+use super::environment::Variables;
+use super::job::Job;
+use super::leaf::{LeafWriter, OwnRun};
+use crate::commands::performed::{PerformedRun, RunSetup};
+use crate::commands::read;
+use crate::exit::{CommandResult, Exit, Failure};
+
+/// How to write the data set that a run does not find.
+const HOW_TO_GENERATE: &str = "\
+create it with the same arguments and ++workload.workflow.generate_data=True ++workload.workflow.train=False";
+
+/// The name of the log if the workload cannot be read.
+const LOG: &str = "dlio.log";
+
+/// Runs a job with all processes.
+pub(super) fn run(job: &Job, variables: &Variables, world: &dyn World, stop: &Stop) -> CommandResult {
+    let host = Host::look();
+    agree(prepare(job, world).map_err(Failure::refused), world, stop)?;
+    let entered = job.changes_folder.then(|| WorkingFolder::enter(&job.folder)).transpose();
+    let _back = agree(entered.map_err(Failure::refused), world, stop)?;
+    let (overrides, notices) = variables.overrides();
+    let asked = read(Ask { overrides, ..ask(job, world) }).map_err(Failure::from);
+    let spec = asked.as_ref().map(|asked| &asked.spec).ok();
+    let folder = spec.and_then(|spec| spec.output.folder.as_deref()).map_or(job.folder.as_path(), Path::new);
+    let log = spec.map_or(LOG, |spec| &spec.output.log_file);
+    // Also for a workload that cannot be read: the folder may have the summary of an earlier run.
+    let begun = LeafWriter::begin(folder, log, world.member() == 0).map_err(Failure::refused);
+    let leaf = agree(begun, world, stop)?;
+    for notice in job.notices.iter().chain(&notices) {
+        leaf.log().warning(notice);
+    }
+    let work = JobRun { leaf: &leaf, host: &host, variables, world, stop };
+    asked.and_then(|asked| work.run(asked)).map_err(|failure| work.logged(failure))
+}
+
+/// Makes the output folder and writes the configuration to it, as Hydra does before a job starts.
+fn prepare(job: &Job, world: &dyn World) -> anyhow::Result<()> {
+    if world.member() == 0 {
+        let place = || format!("cannot write to the output folder {}", job.folder.display());
+        drop(make_path(&job.folder).with_context(place)?);
+        if let Some(subfolder) = &job.subfolder {
+            write_configuration(job, &job.folder.join(subfolder)).with_context(place)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_configuration(job: &Job, folder: &Path) -> anyhow::Result<()> {
+    drop(make_path(folder)?);
+    let folder = FolderHandle::open(folder)?;
+    for (name, text) in
+        [("config.yaml", &job.config), ("hydra.yaml", &job.hydra), ("overrides.yaml", &job.overrides)]
+    {
+        folder.put(name, text.as_bytes())?;
+    }
+    Ok(folder.sync()?)
+}
+
+/// The output folder as the working folder of the process. The one before is restored at the end of the job.
+struct WorkingFolder(PathBuf);
+
+impl WorkingFolder {
+    fn enter(folder: &Path) -> anyhow::Result<WorkingFolder> {
+        let before = std::env::current_dir().context("cannot determine the working folder")?;
+        std::env::set_current_dir(folder)
+            .with_context(|| format!("cannot change to {}", folder.display()))?;
+        Ok(WorkingFolder(before))
+    }
+}
+
+impl Drop for WorkingFolder {
+    fn drop(&mut self) {
+        // If it is gone, later jobs with absolute paths still work.
+        let _ = std::env::set_current_dir(&self.0);
+    }
+}
+
+/// The request that a job makes.
+fn ask(job: &Job, world: &dyn World) -> Ask {
+    let source = job.subfolder.as_ref().map(|subfolder| job.folder.join(subfolder).join("config.yaml"));
+    let source = source.map_or("the configuration".to_owned(), |path| path.display().to_string());
+    let (name, text) = (job.workload.clone(), job.config.clone());
+    Ask {
+        ranks: Some(world.members()),
+        unknown_keys: UnknownKeys::Report,
+        dlio_keys: DLIO_NUMBERS,
+        file_counts: FileCounts::OfWorkload,
+        record_steps: true,
+        how_to_generate: HOW_TO_GENERATE.to_owned(),
+        ..Ask::new(WorkloadText { name, source, text, ranks: 1, built_in: false })
+    }
+}
+
+/// A job with its leaf.
+struct JobRun<'a> {
+    leaf: &'a LeafWriter,
+    host: &'a Host,
+    variables: &'a Variables,
+    world: &'a dyn World,
+    stop: &'a Stop,
+}
+
+impl JobRun<'_> {
+    fn run(&self, mut asked: Asked) -> CommandResult {
+        let workflow = &asked.spec.workflow;
+        let (generates, trains, saves) = (workflow.generate_data, workflow.train, workflow.checkpoint);
+        self.leaf.log().start(&asked.spec, self.world.members());
+        if !trains && !saves {
+            return match generates {
+                true => self.generate(&asked),
+                false => Err(Failure::usage(anyhow!(
+                    "there is nothing to do: workflow.generate_data, workflow.train and workflow.checkpoint are \
+                     all off"
+                ))),
+            };
+        }
+        // A run that trains writes the missing files itself.
+        if generates && !trains {
+            self.generate(&asked)?;
+            asked.ask.generate = Generate::Never;
+        }
+        self.measure(asked)
+    }
+
+    fn generate(&self, asked: &Asked) -> CommandResult {
+        self.leaf.log().warnings(&asked.warnings);
+        let writers = default_writers(&asked.spec, self.host, self.world);
+        let task = DataSetTask { keep_seed: false, verify: false, writers, overwrite: false };
+        task.run(asked, self.world, self.leaf.log(), self.stop)?;
+        self.leaf.log().finish().map_err(Failure::incomplete)?;
+        Ok(Exit::Ok)
+    }
+
+    fn measure(&self, asked: Asked) -> CommandResult {
+        let is_strict = asked.spec.output.strict || self.variables.is_strict;
+        let (log, warn) = (self.leaf.log(), |warnings: &[Warning]| self.leaf.log().warnings(warnings));
+        let setup = RunSetup {
+            host: self.host,
+            world: self.world,
+            observer: log,
+            calibrate: CalibrationTime::AfterRun,
+            warn: &warn,
+            stop: self.stop,
+        };
+        let (run, ()) = setup.perform(asked, |settled| {
+            log.planned(&settled.plan);
+            Ok(())
+        })?;
+        let complete = run.measured.verdict.status != Status::Incomplete;
+        if complete {
+            agree(self.write_ranks(&run), self.world, self.stop)?;
+        }
+        agree(self.conclude(&run), self.world, self.stop)?;
+        if let Some(fault) = session::fault(&run.measured.ledger) {
+            return Err(fault.into());
+        }
+        match run.measured.verdict.status {
+            Status::Incomplete => Err(Failure::incomplete(anyhow!("interrupted; there is no summary.json"))),
+            Status::Invalid if is_strict => Ok(Exit::CheckFailed),
+            Status::Invalid | Status::Valid | Status::Unverified => Ok(Exit::Ok),
+        }
+    }
+
+    /// Every process writes the files of its rank.
+    fn write_ranks(&self, PerformedRun { settled, measured, .. }: &PerformedRun<'_>) -> Result<(), Failure> {
+        let (topology, ranks) = (self.world.topology(), settled.plan.ranks);
+        let own = OwnRun {
+            plan: &settled.plan,
+            spec: &settled.asked.spec,
+            ledger: &measured.ledger,
+            host: self.host,
+            ranks: self.world.ranks(ranks),
+            ranks_on_host: topology.ranks_on(self.world.node(), ranks),
+        };
+        self.leaf.write_ranks(&own).map_err(Failure::incomplete)
+    }
+
+    /// Process 0 writes the rest, the summary last.
+    fn conclude(&self, run: &PerformedRun<'_>) -> Result<(), Failure> {
+        if self.world.member() > 0 {
+            return Ok(());
+        }
+        self.leaf.conclude(&run.outcome(None)).map_err(Failure::incomplete)
+    }
+
+    /// Puts the failure into the log, which also prints it.
+    fn logged(&self, failure: Failure) -> Failure {
+        if self.world.member() > 0 {
+            return failure;
+        }
+        self.leaf.log().error(&failure.text());
+        Failure::printed(failure.exit, failure.error)
+    }
+}
