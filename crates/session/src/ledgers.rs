@@ -112,7 +112,7 @@ pub(crate) fn agreed_verdict(task: &RunTask<'_>, judge: impl Fn() -> Verdict) ->
 #[cfg(test)]
 mod tests {
     use engine::world::threads::{ThreadMember, members_on};
-    use model::ledger::RankRow;
+    use model::ledger::{PhaseRecord, RankRow};
     use model::units::Nanos;
 
     use super::*;
@@ -152,6 +152,22 @@ mod tests {
         assert_eq!(hosts, [Some("a"), Some("a"), Some("b")]);
         assert_eq!(ledgers[2].0.total(3, Phase::Train).steps, 3, "the others keep their own");
         assert!(ledgers.iter().all(|(_, shared)| shared == whole), "{ledgers:?}");
+    }
+
+    #[test]
+    fn every_member_keeps_its_own_records() {
+        let work = |world: &ThreadMember| {
+            let (mut own, rank) = (ledger(world), world.member());
+            own.records.origin = Nanos(100 + rank);
+            own.records.phases.insert((3, Phase::Train, rank), PhaseRecord::default());
+            let sum = gathered(own, world, &stop());
+            [sum.records.clone(), shared(sum, world, &stop()).records]
+        };
+        for (rank, records) in (0..).zip(at_all(members_on(&["a", "b"]), work)) {
+            for kept in records {
+                assert_eq!((kept.ranks(), kept.origin), (vec![rank], Nanos(100 + rank)));
+            }
+        }
     }
 
     #[test]
