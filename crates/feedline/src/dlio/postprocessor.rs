@@ -23,11 +23,8 @@ use leaf::LeafTimes;
 
 /// DLIO's options. Those with two letters after one dash are translated before clap sees them.
 #[derive(Debug, Parser)]
-#[command(
-    name = "dlio_postprocessor",
-    version,
-    about = "Writes a text report on a result folder of DLIO or feedline"
-)]
+#[command(name = "dlio_postprocessor", bin_name = "dlio_postprocessor", no_binary_name = true, version)]
+#[command(about = "Writes a text report on a result folder of DLIO or feedline")]
 struct PostprocessorFlags {
     /// The result folder (also -of)
     #[arg(long, value_name = "FOLDER", default_value = "./output")]
@@ -71,7 +68,7 @@ const LETTERS: [(&str, &str); 6] = [
     ("-de", "--do-eval"),
 ];
 
-/// Writes the report into the result folder and prints its path. `arguments` starts with the name of the program.
+/// Writes the report into the result folder and prints its path. `arguments` follow the name of the program.
 pub(crate) fn postprocessor(arguments: &[OsString]) -> CommandResult {
     let flags =
         match PostprocessorFlags::try_parse_from(arguments.iter().map(|argument| spelled_out(argument))) {

@@ -74,7 +74,7 @@ fn trained(statistics: &str, checkpoint: &str, configuration: &str) -> TempDir {
 
 fn flags(folder: &TempDir, more: &[&str]) -> PostprocessorFlags {
     let folder = folder.path().to_str().unwrap();
-    let arguments = ["dlio_postprocessor", "-of", folder].into_iter().chain(more.iter().copied());
+    let arguments = ["-of", folder].into_iter().chain(more.iter().copied());
     PostprocessorFlags::try_parse_from(arguments.map(|argument| spelled_out(OsStr::new(argument)))).unwrap()
 }
 
