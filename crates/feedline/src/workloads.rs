@@ -45,7 +45,6 @@ pub(crate) struct Workload {
     /// Default number of ranks.
     pub ranks: u64,
     /// The core-config hash that MLPerf Storage publishes for it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only the test of the table compares with it"))]
     pub published_hash: Option<&'static str>,
 }
 

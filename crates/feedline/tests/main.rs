@@ -81,6 +81,8 @@ mod limits;
 mod links;
 // The manifest of a data set: which workload the folder belongs to, and whether its bytes are correct.
 mod manifest;
+// The rules of MLPerf Storage, on folders.
+mod mlperf;
 // Mistakes in workload files and flags: each has its own message, before any I/O.
 mod mistakes;
 // Settings from the command line: which one wins, and how messages name it.

@@ -45,6 +45,26 @@ impl Edition {
         }
     }
 
+    /// The AU in percent that a run must reach; `None`: the edition has no such model.
+    pub fn utilization_floor(self, model: &str) -> Option<f64> {
+        match (self, model) {
+            (_, "unet3d") | (Edition::V2, "resnet50") => Some(90.0),
+            (Edition::V3, "retinanet") => Some(85.0),
+            (Edition::V2, "cosmoflow") => Some(70.0),
+            _ => None,
+        }
+    }
+
+    /// Memory of an accelerator. Checkpoint runs often do not name one; then it is the smallest of the edition.
+    pub fn accelerator_gib(self, accelerator: Option<&str>) -> f64 {
+        match (accelerator, self) {
+            (Some("mi355"), _) => 288.0,
+            (Some("b200"), _) => 180.0,
+            (Some(_), _) | (None, Edition::V2) => 80.0,
+            (None, Edition::V3) => 180.0,
+        }
+    }
+
     /// Whether mlpstorage of this edition has the training workload at all, scored or not.
     pub fn has(self, model: &str, accelerator: &str) -> bool {
         let others = match self {

@@ -114,8 +114,8 @@ fn whole(dividend: u128, divisor: u128, rounding: Rounding) -> u64 {
     u64::try_from(quotient).unwrap_or(u64::MAX)
 }
 
-/// Files without content never have enough bytes. Exact for whole file sizes. For fractions it is Python's `//` on floats: the quotient after the remainder was
-/// subtracted, which a plain division does not always equal.
+/// Files without content never have enough bytes. Exact for whole file sizes. For fractions it is Python's `//` on
+/// floats: the quotient after the remainder was subtracted, which a plain division does not always equal.
 fn quotient(bytes: u128, file_bytes: f64, rounding: Rounding) -> u64 {
     let is_usable = file_bytes.is_finite() && file_bytes > 0.0;
     if !is_usable {

@@ -18,6 +18,7 @@ mod mistakes;
 mod names;
 mod overrides;
 mod pairs;
+mod plain;
 pub(crate) mod scalar;
 mod schema;
 mod settle;
@@ -42,6 +43,7 @@ pub use names::{
 };
 pub(crate) use names::{CacheProof, CheckpointMode, Datatype, Loader, OnError, Retain, Shuffle};
 pub use overrides::{Override, OverrideValue};
+pub use plain::plain_yaml;
 pub use schema::{KeyRow, KeyStatus, KeyUnit, ValueKind, canonical_key, expected, nearest};
 pub use table::rows;
 pub use time::Time;
