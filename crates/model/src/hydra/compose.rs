@@ -115,7 +115,7 @@ fn refuse_sweeps(overrides: &[HydraOverride], mode: RunMode) -> Result<(), Compo
             (Some(_), RunMode::Multirun) => {
                 return Err(CompositionError(format!("'{line}': Hydra's own settings cannot be swept")));
             }
-            (Some(sweep::Sweep::Choice { is_simple: true, .. }), RunMode::Run) => {
+            (Some(sweep::ValueSweep::Choice { is_simple: true, .. }), RunMode::Run) => {
                 return Err(CompositionError(format!(
                     "'{line}' has several values: write a list as key=[a,b], a text as key='a,b', or add --multirun to \
                      run one job for each"

@@ -2,197 +2,9 @@
 //! merged. Group choices of the command line and `override` entries change them.
 
 use super::CompositionError;
-use super::grammar::{Element, HydraOverride, OverrideKind};
+use super::entry::{DefaultEntry, DefaultKind, GroupChoice};
+use super::grammar::{HydraOverride, OverrideElement, OverrideKind};
 use super::repository::{LoadedConfig, Repository};
-use crate::spec::value::{Node, Value};
-
-/// The chosen option of a config group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum GroupChoice {
-    Nothing,
-    Name(String),
-    /// Several options, merged in order.
-    Names(Vec<String>),
-}
-
-/// An entry of a defaults list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DefaultEntry {
-    kind: EntryKind,
-    package: Option<String>,
-    /// `# @package` of the file itself.
-    header: Option<String>,
-    is_optional: bool,
-    is_override: bool,
-    /// Added by `+group=option`.
-    is_appended: bool,
-    is_primary: bool,
-    is_deleted: bool,
-    parent_folder: String,
-    parent_package: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum EntryKind {
-    /// Hydra's settings and the application's configuration together.
-    Root,
-    /// The content of the file that has the list.
-    Own,
-    Config(String),
-    Group(String, GroupChoice),
-}
-
-fn join(folder: &str, path: &str) -> String {
-    match (path.strip_prefix('/'), folder) {
-        (Some(absolute), _) => absolute.to_owned(),
-        (None, "") => path.to_owned(),
-        (None, folder) if path.is_empty() => folder.to_owned(),
-        (None, folder) => format!("{folder}/{path}"),
-    }
-}
-
-impl DefaultEntry {
-    fn new(kind: EntryKind, package: Option<&str>) -> DefaultEntry {
-        let package = package.map(|package| if package == "_here_" { "" } else { package }.to_owned());
-        DefaultEntry {
-            kind,
-            package,
-            header: None,
-            is_optional: false,
-            is_override: false,
-            is_appended: false,
-            is_primary: false,
-            is_deleted: false,
-            parent_folder: String::new(),
-            parent_package: String::new(),
-        }
-    }
-
-    pub(super) fn config(path: &str, package: Option<&str>) -> DefaultEntry {
-        let kind = if path == "_self_" { EntryKind::Own } else { EntryKind::Config(path.to_owned()) };
-        DefaultEntry::new(kind, package)
-    }
-
-    pub(super) fn group(
-        group: &str,
-        package: Option<&str>,
-        choice: GroupChoice,
-        is_optional: bool,
-        is_override: bool,
-    ) -> DefaultEntry {
-        let kind = match choice {
-            GroupChoice::Name(name) if name == "_self_" => EntryKind::Own,
-            choice => EntryKind::Group(group.to_owned(), choice),
-        };
-        DefaultEntry { is_optional, is_override, ..DefaultEntry::new(kind, package) }
-    }
-
-    fn update_parent(&mut self, folder: &str, package: &str) {
-        self.parent_folder = folder.to_owned();
-        self.parent_package = package.to_owned();
-        if let Some(own) = self.package.as_ref().filter(|own| own.contains("_group_")) {
-            self.package = Some(format!("_global_.{}", own.replace("_group_", &self.default_package())));
-        }
-    }
-
-    /// The folder of the file, from the root of the search path.
-    fn group_path(&self) -> String {
-        match &self.kind {
-            EntryKind::Group(group, _) => join(&self.parent_folder, group),
-            EntryKind::Config(path) => {
-                let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-                // "/name" is absolute, too.
-                let is_absolute = path.starts_with('/');
-                if is_absolute {
-                    folder.trim_start_matches('/').to_owned()
-                } else {
-                    join(&self.parent_folder, folder)
-                }
-            }
-            EntryKind::Root | EntryKind::Own => self.parent_folder.clone(),
-        }
-    }
-
-    fn name(&self) -> Option<&str> {
-        match &self.kind {
-            EntryKind::Group(_, GroupChoice::Name(name)) => Some(name),
-            EntryKind::Config(path) => Some(path.rsplit_once('/').map_or(path.as_str(), |(_, name)| name)),
-            _ => None,
-        }
-    }
-
-    /// The path of the file.
-    pub(super) fn config_path(&self) -> String {
-        match &self.kind {
-            EntryKind::Config(path) => join(&self.parent_folder, path),
-            EntryKind::Group(..) => format!("{}/{}", self.group_path(), self.name().unwrap_or("null")),
-            EntryKind::Root => "<root>".into(),
-            EntryKind::Own => "_self_".into(),
-        }
-    }
-
-    fn default_package(&self) -> String {
-        self.group_path().replace('/', ".")
-    }
-
-    /// The package under which the file is merged; empty for the root.
-    fn final_package(&self, with_header: bool) -> String {
-        let relative = || match &self.kind {
-            EntryKind::Group(group, _) => group.trim_start_matches('/').replace('/', "."),
-            EntryKind::Config(path) => {
-                let path = path.strip_prefix('/').unwrap_or(path);
-                path.rsplit_once('/').map_or(String::new(), |(folder, _)| folder.replace('/', "."))
-            }
-            EntryKind::Root | EntryKind::Own => String::new(),
-        };
-        let header = self.header.clone().filter(|_| with_header);
-        let package = self.package.clone().or(header).unwrap_or_else(relative);
-        let full = match (self.parent_package.as_str(), package.as_str()) {
-            ("", package) => package.to_owned(),
-            (parent, "") => parent.to_owned(),
-            (parent, package) => format!("{parent}.{package}"),
-        };
-        match full.rfind("_global_") {
-            Some(at) => full.get(at + "_global_.".len()..).unwrap_or("").to_owned(),
-            None => full,
-        }
-    }
-
-    /// `group`, or `group@package` if the package is not the group's own.
-    fn override_key(&self) -> String {
-        let (group, package) = (self.group_path(), self.final_package(false));
-        match (package == self.default_package(), package.as_str()) {
-            (true, _) => group,
-            (false, "") => format!("{group}@_global_"),
-            (false, package) => format!("{group}@{package}"),
-        }
-    }
-
-    fn is_group(&self) -> bool {
-        matches!(self.kind, EntryKind::Group(..))
-    }
-
-    fn is_missing(&self) -> bool {
-        self.name() == Some("???")
-    }
-
-    fn is_interpolation(&self) -> bool {
-        self.name().is_some_and(|name| name.contains("${"))
-    }
-
-    /// The group, if it is one: an error lists its options.
-    fn group_and_path(&self) -> Option<String> {
-        self.is_group().then(|| self.group_path())
-    }
-
-    /// As shown in the tree of defaults.
-    fn shown(&self) -> String {
-        match &self.kind {
-            EntryKind::Group(..) => format!("{}: {}", self.override_key(), self.name().unwrap_or("null")),
-            _ => self.config_path(),
-        }
-    }
-}
 
 /// An entry with the entries of its own defaults list.
 #[derive(Clone, Debug)]
@@ -294,7 +106,7 @@ pub(super) fn defaults_list<'o>(
         children.push(builder.tree(primary, true, false)?);
     }
     children.insert(0, builder.tree(DefaultEntry::config("hydra/config", None), false, false)?);
-    let root = DefaultEntry::new(EntryKind::Root, None);
+    let root = DefaultEntry::new(DefaultKind::Root, None);
     let tree = DefaultsTree { entry: root, children: Some(children) };
     let mut files = Vec::new();
     walk(&tree, None, &mut files);
@@ -323,7 +135,7 @@ fn walk(tree: &DefaultsTree, parent: Option<&DefaultEntry>, files: &mut Vec<Resu
     };
     for child in children {
         match child.entry.kind {
-            EntryKind::Own => files.push(ResultDefault {
+            DefaultKind::Own => files.push(ResultDefault {
                 path: entry.config_path(),
                 package: entry.final_package(true),
                 is_own: true,
@@ -357,7 +169,7 @@ impl DefaultsBuilder<'_> {
     ) -> Result<Vec<&'o HydraOverride>, CompositionError> {
         let mut others = Vec::new();
         for change in overrides.iter().filter(|change| change.sweep().is_none()) {
-            let is_map = matches!(change.value, Some(Element::Map(_)));
+            let is_map = matches!(change.value, Some(OverrideElement::Map(_)));
             if is_map || !self.repository.is_group(&change.key) {
                 others.push(change);
                 continue;
@@ -488,13 +300,13 @@ impl DefaultsBuilder<'_> {
         let (folder, package) = (parent.group_path(), parent.final_package(true));
         let mut children = Vec::new();
         for mut entry in entries.into_iter().rev().filter(|entry| !entry.is_override) {
-            if entry.kind == EntryKind::Own {
+            if entry.kind == DefaultKind::Own {
                 children.push(DefaultsTree { entry, children: None });
                 continue;
             }
             entry.update_parent(&folder, &package);
             self.change_choice(&mut entry);
-            if let EntryKind::Group(group, GroupChoice::Names(names)) = &entry.kind {
+            if let DefaultKind::Group(group, GroupChoice::Names(names)) = &entry.kind {
                 for name in names.iter().rev() {
                     let mut item = DefaultEntry::config(&format!("{group}/{name}"), entry.package.as_deref());
                     item.is_optional = entry.is_optional;
@@ -526,7 +338,7 @@ impl DefaultsBuilder<'_> {
     ) -> Result<(), CompositionError> {
         let path = parent.config_path();
         let mut has_override = false;
-        for entry in entries.iter_mut().filter(|entry| entry.kind != EntryKind::Own) {
+        for entry in entries.iter_mut().filter(|entry| entry.kind != DefaultKind::Own) {
             entry.update_parent(&parent.group_path(), &parent.final_package(true));
             if has_override && !(entry.is_override || entry.is_appended) {
                 return refuse(format!(
@@ -543,7 +355,7 @@ impl DefaultsBuilder<'_> {
                 ));
             }
             let key = entry.override_key();
-            if let EntryKind::Group(_, choice) = &entry.kind
+            if let DefaultKind::Group(_, choice) = &entry.kind
                 && self.changes.iter().all(|change| change.key != key)
             {
                 let choice = choice.clone();
@@ -559,7 +371,7 @@ impl DefaultsBuilder<'_> {
         }
         let key = entry.override_key();
         if let Some(change) = self.changes.iter_mut().find(|change| change.key == key)
-            && let EntryKind::Group(_, choice) = &mut entry.kind
+            && let DefaultKind::Group(_, choice) = &mut entry.kind
         {
             *choice = change.choice.clone();
             change.is_used = true;
@@ -567,7 +379,8 @@ impl DefaultsBuilder<'_> {
     }
 
     fn interpolate(&self, entry: &mut DefaultEntry) -> Result<(), CompositionError> {
-        let (EntryKind::Group(_, GroupChoice::Name(name)) | EntryKind::Config(name)) = &mut entry.kind else {
+        let (DefaultKind::Group(_, GroupChoice::Name(name)) | DefaultKind::Config(name)) = &mut entry.kind
+        else {
             return Ok(());
         };
         while let Some((before, rest)) = name.split_once("${") {
@@ -612,15 +425,15 @@ impl DefaultsBuilder<'_> {
 }
 
 fn group_choice(change: &HydraOverride) -> Result<GroupChoice, CompositionError> {
-    let name = |element: &Element| match element {
-        Element::Text(name) | Element::Quoted(name, _) => Some(name.clone()),
+    let name = |element: &OverrideElement| match element {
+        OverrideElement::Text(name) | OverrideElement::Quoted(name, _) => Some(name.clone()),
         _ => None,
     };
     let wrong =
         || CompositionError(format!("'{}': the option of a config group is a text or a list", change.line));
     match &change.value {
-        None | Some(Element::Null) => Ok(GroupChoice::Nothing),
-        Some(Element::List(items)) => {
+        None | Some(OverrideElement::Null) => Ok(GroupChoice::Nothing),
+        Some(OverrideElement::List(items)) => {
             Ok(GroupChoice::Names(items.iter().map(name).collect::<Option<_>>().ok_or_else(wrong)?))
         }
         Some(element) => name(element).map(GroupChoice::Name).ok_or_else(wrong),
@@ -638,7 +451,7 @@ fn absolute_package(header: &str) -> String {
 
 /// Without `_self_`, the content of the file itself comes last.
 fn add_own(entries: &mut Vec<DefaultEntry>, path: &str) -> Result<(), CompositionError> {
-    let own = entries.iter().filter(|entry| entry.kind == EntryKind::Own).count();
+    let own = entries.iter().filter(|entry| entry.kind == DefaultKind::Own).count();
     if own > 1 {
         return refuse(format!("'{path}': the defaults list has '_self_' twice"));
     }
@@ -646,55 +459,4 @@ fn add_own(entries: &mut Vec<DefaultEntry>, path: &str) -> Result<(), Compositio
         entries.push(DefaultEntry::config("_self_", None));
     }
     Ok(())
-}
-
-/// The defaults list of a file.
-pub(super) fn read_defaults(path: &str, list: &Node) -> Result<Vec<DefaultEntry>, CompositionError> {
-    let Value::List(items) = &list.value else {
-        return refuse(format!("'{path}': 'defaults' must be a list, but it is {}", list.value.found()));
-    };
-    items.iter().map(|item| read_entry(path, item)).collect()
-}
-
-fn read_entry(path: &str, item: &Node) -> Result<DefaultEntry, CompositionError> {
-    let wrong = || {
-        CompositionError(format!("'{path}': an entry of 'defaults' is 'group: option' or the name of a file"))
-    };
-    let with_package = |text: &str| match text.split_once('@') {
-        Some((group, package)) => {
-            (group.to_owned(), Some(package.split(':').next().unwrap_or(package).to_owned()))
-        }
-        None => (text.to_owned(), None),
-    };
-    let (key, value) = match (&item.value, item.entries()) {
-        (Value::Text(text), _) => {
-            let (file, package) = with_package(text);
-            if file == "_self_" && package.is_some() {
-                return refuse(format!("'{path}': '_self_' cannot have a package"));
-            }
-            return Ok(DefaultEntry::config(&file, package.as_deref()));
-        }
-        (_, [entry]) => (&entry.key, &entry.node.value),
-        _ => return Err(wrong()),
-    };
-    let (words, package) = with_package(key);
-    let mut words: Vec<&str> = words.split(' ').collect();
-    let group = words.pop().unwrap_or_default();
-    let text = |node: &Node| match &node.value {
-        Value::Text(text) => Some(text.clone()),
-        _ => None,
-    };
-    let choice = match value {
-        Value::Null => GroupChoice::Nothing,
-        Value::Text(name) => GroupChoice::Name(name.clone()),
-        Value::List(names) => {
-            GroupChoice::Names(names.iter().map(text).collect::<Option<_>>().ok_or_else(wrong)?)
-        }
-        _ => return Err(wrong()),
-    };
-    if group.is_empty() {
-        return Err(wrong());
-    }
-    let [is_optional, is_override] = ["optional", "override"].map(|word| words.contains(&word));
-    Ok(DefaultEntry::group(group, package.as_deref(), choice, is_optional, is_override))
 }

@@ -3,14 +3,14 @@
 
 use super::python;
 use crate::spec::scalar;
-use crate::spec::value::{MapEntry, Node, Value};
+use crate::spec::value::{MapEntry, Node, Origin, Value};
 
 /// Where PyYAML starts to fold lines.
 const BEST_WIDTH: usize = 80;
 
 /// The tree as a YAML document.
 pub(super) fn to_yaml(node: &Node) -> String {
-    let mut emitter = Emitter { text: String::new(), column: 0 };
+    let mut emitter = YamlEmitter { text: String::new(), column: 0 };
     match &node.value {
         Value::Map(entries) if !entries.is_empty() => emitter.map(entries, 0, false),
         Value::List(items) if !items.is_empty() => emitter.list(items, 0, false),
@@ -20,12 +20,12 @@ pub(super) fn to_yaml(node: &Node) -> String {
     emitter.text
 }
 
-struct Emitter {
+struct YamlEmitter {
     text: String,
     column: usize,
 }
 
-impl Emitter {
+impl YamlEmitter {
     fn write(&mut self, text: &str) {
         self.column += text.chars().count();
         self.text.push_str(text);
@@ -47,7 +47,7 @@ impl Emitter {
             if index > 0 || !inline {
                 self.start_of_item(indent);
             }
-            self.key(&entry.key, indent);
+            self.key(entry, indent);
             self.write(":");
             match &entry.node.value {
                 Value::Map(inner) if !inner.is_empty() => {
@@ -86,10 +86,13 @@ impl Emitter {
         }
     }
 
-    /// The tree does not keep the type of a key; one that looks like a number is one.
-    fn key(&mut self, key: &str, indent: usize) {
+    /// The tree does not keep the type of a key; one of a file that looks like a number is one.
+    fn key(&mut self, entry: &MapEntry, indent: usize) {
+        let key = entry.key.as_str();
         let style = match style(key) {
-            ScalarStyle::Single if is_typed_key(key) => ScalarStyle::Plain,
+            ScalarStyle::Single if matches!(entry.place, Origin::File(_)) && is_typed_key(key) => {
+                ScalarStyle::Plain
+            }
             // Line breaks in a key are escaped.
             ScalarStyle::Single if key.contains('\n') => ScalarStyle::Double,
             style => style,

@@ -3,24 +3,24 @@
 
 use std::cmp::Ordering;
 
-use super::grammar::Element;
+use super::grammar::OverrideElement;
 use super::python;
-use super::sweep::{RangeNumber, Sweep, shuffle};
+use super::sweep::{RangeNumber, ValueSweep, shuffle};
 
 /// The arguments of a call: first the positional ones, then the named ones.
 #[derive(Debug)]
 pub(super) struct Arguments {
-    positional: Vec<Element>,
-    named: Vec<(String, Element)>,
+    positional: Vec<OverrideElement>,
+    named: Vec<(String, OverrideElement)>,
 }
 
 impl Arguments {
-    pub(super) fn new(list: Vec<(Option<String>, Element)>) -> Result<Arguments, String> {
+    pub(super) fn new(list: Vec<(Option<String>, OverrideElement)>) -> Result<Arguments, String> {
         let mut arguments = Arguments { positional: Vec::new(), named: Vec::new() };
         for (name, value) in list {
             // A function gets the text, not its quotes.
             let value = match value {
-                Element::Quoted(text, _) => Element::Text(text),
+                OverrideElement::Quoted(text, _) => OverrideElement::Text(text),
                 value => value,
             };
             match name {
@@ -37,13 +37,13 @@ impl Arguments {
         Ok(arguments)
     }
 
-    fn take(&mut self, name: &str) -> Option<Element> {
+    fn take(&mut self, name: &str) -> Option<OverrideElement> {
         let at = self.named.iter().position(|(known, _)| known == name)?;
         Some(self.named.remove(at).1)
     }
 
     /// The arguments in the order of `names`; positional ones first.
-    fn bind(mut self, names: &[&str]) -> Result<Vec<Option<Element>>, String> {
+    fn bind(mut self, names: &[&str]) -> Result<Vec<Option<OverrideElement>>, String> {
         if self.positional.len() > names.len() {
             return Err(format!("it takes at most {} arguments", names.len()));
         }
@@ -69,7 +69,7 @@ impl Arguments {
 }
 
 /// The value of the call.
-pub(super) fn call(name: &str, arguments: Arguments, seed: u64) -> Result<Element, String> {
+pub(super) fn call(name: &str, arguments: Arguments, seed: u64) -> Result<OverrideElement, String> {
     match name {
         "int" => cast_arguments(arguments, to_int),
         "float" => cast_arguments(arguments, to_float),
@@ -91,10 +91,10 @@ pub(super) fn call(name: &str, arguments: Arguments, seed: u64) -> Result<Elemen
 }
 
 /// A function of a single value.
-type Cast = fn(&Element) -> Result<Element, String>;
+type Cast = fn(&OverrideElement) -> Result<OverrideElement, String>;
 
-fn cast_arguments(mut arguments: Arguments, cast: Cast) -> Result<Element, String> {
-    let value = arguments.take("value").filter(|value| *value != Element::Null);
+fn cast_arguments(mut arguments: Arguments, cast: Cast) -> Result<OverrideElement, String> {
+    let value = arguments.take("value").filter(|value| *value != OverrideElement::Null);
     arguments.nothing_left()?;
     let mut values = arguments.positional;
     match (value, values.len()) {
@@ -104,176 +104,180 @@ fn cast_arguments(mut arguments: Arguments, cast: Cast) -> Result<Element, Strin
         (None, 1) => apply(&values.swap_remove(0), cast),
         (None, _) => {
             refuse_sweeps(&values)?;
-            apply(&Element::Sweep(Sweep::choice(values, true)), cast)
+            apply(&OverrideElement::Sweep(ValueSweep::choice(values, true)), cast)
         }
     }
 }
 
 /// Casts every single value in `value`.
-fn apply(value: &Element, cast: Cast) -> Result<Element, String> {
-    let all = |items: &[Element]| items.iter().map(|item| apply(item, cast)).collect::<Result<Vec<_>, _>>();
+fn apply(value: &OverrideElement, cast: Cast) -> Result<OverrideElement, String> {
+    let all =
+        |items: &[OverrideElement]| items.iter().map(|item| apply(item, cast)).collect::<Result<Vec<_>, _>>();
     Ok(match value {
-        Element::Quoted(text, _) => cast(&Element::Text(text.clone()))?,
-        Element::List(items) => Element::List(all(items)?),
-        Element::Map(entries) => {
-            let pair = |(key, value): &(String, Element)| Ok((key.clone(), apply(value, cast)?));
-            Element::Map(entries.iter().map(pair).collect::<Result<_, String>>()?)
+        OverrideElement::Quoted(text, _) => cast(&OverrideElement::Text(text.clone()))?,
+        OverrideElement::List(items) => OverrideElement::List(all(items)?),
+        OverrideElement::Map(entries) => {
+            let pair = |(key, value): &(String, OverrideElement)| Ok((key.clone(), apply(value, cast)?));
+            OverrideElement::Map(entries.iter().map(pair).collect::<Result<_, String>>()?)
         }
-        Element::Sweep(Sweep::Choice { list, is_simple }) => {
+        OverrideElement::Sweep(ValueSweep::Choice { list, is_simple }) => {
             let list = all(list)?;
-            Element::Sweep(Sweep::choice(list, *is_simple))
+            OverrideElement::Sweep(ValueSweep::choice(list, *is_simple))
         }
-        Element::Sweep(Sweep::Range { start, stop, step, .. }) => {
+        OverrideElement::Sweep(ValueSweep::Range { start, stop, step, .. }) => {
             let [start, stop, step] = [start, stop, step].map(|number| cast_number(*number, cast));
             let (start, stop, step) = (start?, stop?, step?);
-            Element::Sweep(Sweep::Range { start, stop, step, shuffled: false })
+            OverrideElement::Sweep(ValueSweep::Range { start, stop, step, shuffled: false })
         }
-        Element::Sweep(Sweep::Interval { start, end }) => {
+        OverrideElement::Sweep(ValueSweep::Interval { start, end }) => {
             let (start, end) = (cast_number(*start, cast)?, cast_number(*end, cast)?);
-            Element::Sweep(Sweep::Interval { start, end })
+            OverrideElement::Sweep(ValueSweep::Interval { start, end })
         }
-        Element::Sweep(Sweep::Glob { .. }) => return Err("it cannot cast glob()".into()),
+        OverrideElement::Sweep(ValueSweep::Glob { .. }) => return Err("it cannot cast glob()".into()),
         value => cast(value)?,
     })
 }
 
 fn cast_number(number: RangeNumber, cast: Cast) -> Result<RangeNumber, String> {
     let element = match number {
-        RangeNumber::Int(number) => Element::Int(number),
-        RangeNumber::Float(number) => Element::Float(number),
+        RangeNumber::Int(number) => OverrideElement::Int(number),
+        RangeNumber::Float(number) => OverrideElement::Float(number),
     };
     match cast(&element)? {
-        Element::Int(number) => Ok(RangeNumber::Int(number)),
-        Element::Float(number) => Ok(RangeNumber::Float(number)),
+        OverrideElement::Int(number) => Ok(RangeNumber::Int(number)),
+        OverrideElement::Float(number) => Ok(RangeNumber::Float(number)),
         _ => Err("a range can only be cast to int or float".into()),
     }
 }
 
-fn to_int(value: &Element) -> Result<Element, String> {
+fn to_int(value: &OverrideElement) -> Result<OverrideElement, String> {
     let number = match value {
-        Element::Bool(flag) => Some(i128::from(*flag)),
-        Element::Int(number) => Some(*number),
-        Element::Float(number) => number.is_finite().then_some(number.trunc() as i128),
-        Element::Text(text) => python::int(text),
+        OverrideElement::Bool(flag) => Some(i128::from(*flag)),
+        OverrideElement::Int(number) => Some(*number),
+        OverrideElement::Float(number) => number.is_finite().then_some(number.trunc() as i128),
+        OverrideElement::Text(text) => python::int(text),
         _ => None,
     };
-    number.map(Element::Int).ok_or_else(|| cannot_cast(value, "an integer"))
+    number.map(OverrideElement::Int).ok_or_else(|| cannot_cast(value, "an integer"))
 }
 
-fn to_float(value: &Element) -> Result<Element, String> {
+fn to_float(value: &OverrideElement) -> Result<OverrideElement, String> {
     let number = match value {
-        Element::Bool(flag) => Some(f64::from(u8::from(*flag))),
-        Element::Int(number) => Some(*number as f64),
-        Element::Float(number) => Some(*number),
-        Element::Text(text) => python::float(text),
+        OverrideElement::Bool(flag) => Some(f64::from(u8::from(*flag))),
+        OverrideElement::Int(number) => Some(*number as f64),
+        OverrideElement::Float(number) => Some(*number),
+        OverrideElement::Text(text) => python::float(text),
         _ => None,
     };
-    number.map(Element::Float).ok_or_else(|| cannot_cast(value, "a number"))
+    number.map(OverrideElement::Float).ok_or_else(|| cannot_cast(value, "a number"))
 }
 
-fn to_str(value: &Element) -> Result<Element, String> {
+fn to_str(value: &OverrideElement) -> Result<OverrideElement, String> {
     match value {
-        Element::Bool(flag) => Ok(Element::Text(flag.to_string())),
-        Element::Int(number) => Ok(Element::Text(number.to_string())),
-        Element::Float(number) => Ok(Element::Text(python::repr(*number))),
-        Element::Text(text) => Ok(Element::Text(text.clone())),
+        OverrideElement::Bool(flag) => Ok(OverrideElement::Text(flag.to_string())),
+        OverrideElement::Int(number) => Ok(OverrideElement::Text(number.to_string())),
+        OverrideElement::Float(number) => Ok(OverrideElement::Text(python::repr(*number))),
+        OverrideElement::Text(text) => Ok(OverrideElement::Text(text.clone())),
         _ => Err(cannot_cast(value, "a text")),
     }
 }
 
-fn to_bool(value: &Element) -> Result<Element, String> {
+fn to_bool(value: &OverrideElement) -> Result<OverrideElement, String> {
     let flag = match value {
-        Element::Null => Some(false),
-        Element::Bool(flag) => Some(*flag),
-        Element::Int(number) => Some(*number != 0),
-        Element::Float(number) => Some(*number != 0.0),
-        Element::Text(text) if text.eq_ignore_ascii_case("true") => Some(true),
-        Element::Text(text) if text.eq_ignore_ascii_case("false") => Some(false),
+        OverrideElement::Null => Some(false),
+        OverrideElement::Bool(flag) => Some(*flag),
+        OverrideElement::Int(number) => Some(*number != 0),
+        OverrideElement::Float(number) => Some(*number != 0.0),
+        OverrideElement::Text(text) if text.eq_ignore_ascii_case("true") => Some(true),
+        OverrideElement::Text(text) if text.eq_ignore_ascii_case("false") => Some(false),
         _ => None,
     };
-    flag.map(Element::Bool).ok_or_else(|| cannot_cast(value, "a boolean"))
+    flag.map(OverrideElement::Bool).ok_or_else(|| cannot_cast(value, "a boolean"))
 }
 
-fn cannot_cast(value: &Element, kind: &str) -> String {
+fn cannot_cast(value: &OverrideElement, kind: &str) -> String {
     format!("'{}' is not {kind}", value.notation().unwrap_or_default())
 }
 
-fn refuse_sweeps(values: &[Element]) -> Result<(), String> {
-    match values.iter().any(|value| matches!(value, Element::Sweep(_))) {
+fn refuse_sweeps(values: &[OverrideElement]) -> Result<(), String> {
+    match values.iter().any(|value| matches!(value, OverrideElement::Sweep(_))) {
         true => Err("a sweep cannot contain a sweep".into()),
         false => Ok(()),
     }
 }
 
-fn choice(arguments: Arguments) -> Result<Element, String> {
+fn choice(arguments: Arguments) -> Result<OverrideElement, String> {
     arguments.nothing_left()?;
     let mut list = arguments.positional;
     if list.is_empty() {
         return Err("it needs at least one value".into());
     }
-    if let [Element::Sweep(Sweep::Choice { list: inner, is_simple: true })] = list.as_mut_slice() {
-        return Ok(Element::Sweep(Sweep::choice(std::mem::take(inner), false)));
+    if let [OverrideElement::Sweep(ValueSweep::Choice { list: inner, is_simple: true })] = list.as_mut_slice()
+    {
+        return Ok(OverrideElement::Sweep(ValueSweep::choice(std::mem::take(inner), false)));
     }
     refuse_sweeps(&list)?;
-    if list.contains(&Element::Null) {
+    if list.contains(&OverrideElement::Null) {
         return Err("null is not a choice".into());
     }
-    Ok(Element::Sweep(Sweep::choice(list, false)))
+    Ok(OverrideElement::Sweep(ValueSweep::choice(list, false)))
 }
 
-fn number(value: Element) -> Result<RangeNumber, String> {
+fn number(value: OverrideElement) -> Result<RangeNumber, String> {
     match value {
-        Element::Bool(flag) => Ok(RangeNumber::Int(i128::from(flag))),
-        Element::Int(number) => Ok(RangeNumber::Int(number)),
-        Element::Float(number) => Ok(RangeNumber::Float(number)),
+        OverrideElement::Bool(flag) => Ok(RangeNumber::Int(i128::from(flag))),
+        OverrideElement::Int(number) => Ok(RangeNumber::Int(number)),
+        OverrideElement::Float(number) => Ok(RangeNumber::Float(number)),
         other => Err(cannot_cast(&other, "a number")),
     }
 }
 
-fn range(arguments: Arguments) -> Result<Element, String> {
+fn range(arguments: Arguments) -> Result<OverrideElement, String> {
     let mut bound = arguments.bind(&["start", "stop", "step"])?.into_iter();
-    let mut next = || bound.next().flatten().unwrap_or(Element::Null);
+    let mut next = || bound.next().flatten().unwrap_or(OverrideElement::Null);
     let (start, stop, step) = (number(next())?, next(), next());
-    let step = if step == Element::Null { RangeNumber::Int(1) } else { number(step)? };
+    let step = if step == OverrideElement::Null { RangeNumber::Int(1) } else { number(step)? };
     let (start, stop) = match stop {
-        Element::Null => (RangeNumber::Int(0), start),
+        OverrideElement::Null => (RangeNumber::Int(0), start),
         stop => (start, number(stop)?),
     };
-    Ok(Element::Sweep(Sweep::Range { start, stop, step, shuffled: false }))
+    Ok(OverrideElement::Sweep(ValueSweep::Range { start, stop, step, shuffled: false }))
 }
 
-fn interval(arguments: Arguments) -> Result<Element, String> {
+fn interval(arguments: Arguments) -> Result<OverrideElement, String> {
     let bound = arguments.bind(&["start", "end"])?;
     let [start, end] =
-        <[Option<Element>; 2]>::try_from(bound).map_err(|_| "it takes two numbers".to_owned())?;
-    let float = |value: Option<Element>| {
+        <[Option<OverrideElement>; 2]>::try_from(bound).map_err(|_| "it takes two numbers".to_owned())?;
+    let float = |value: Option<OverrideElement>| {
         let number = number(value.ok_or("it takes two numbers")?)?;
         Ok::<_, String>(RangeNumber::Float(number.float()))
     };
-    Ok(Element::Sweep(Sweep::Interval { start: float(start)?, end: float(end)? }))
+    Ok(OverrideElement::Sweep(ValueSweep::Interval { start: float(start)?, end: float(end)? }))
 }
 
-fn glob(arguments: Arguments) -> Result<Element, String> {
+fn glob(arguments: Arguments) -> Result<OverrideElement, String> {
     let mut bound = arguments.bind(&["include", "exclude"])?.into_iter();
-    let mut next = || bound.next().flatten().unwrap_or(Element::Null);
+    let mut next = || bound.next().flatten().unwrap_or(OverrideElement::Null);
     let include = texts(next())?;
     let exclude = match next() {
-        Element::Null => Vec::new(),
+        OverrideElement::Null => Vec::new(),
         exclude => texts(exclude)?,
     };
-    Ok(Element::Sweep(Sweep::Glob { include, exclude }))
+    Ok(OverrideElement::Sweep(ValueSweep::Glob { include, exclude }))
 }
 
-fn texts(value: Element) -> Result<Vec<String>, String> {
+fn texts(value: OverrideElement) -> Result<Vec<String>, String> {
     match value {
-        Element::Text(text) | Element::Quoted(text, _) => Ok(vec![text]),
-        Element::List(items) => Ok(items.into_iter().map(texts).collect::<Result<Vec<_>, _>>()?.concat()),
+        OverrideElement::Text(text) | OverrideElement::Quoted(text, _) => Ok(vec![text]),
+        OverrideElement::List(items) => {
+            Ok(items.into_iter().map(texts).collect::<Result<Vec<_>, _>>()?.concat())
+        }
         _ => Err("a pattern, or a list of patterns, is needed".into()),
     }
 }
 
 /// Tags are for other sweepers; here the sweep stays as it is.
-fn tag(mut arguments: Arguments) -> Result<Element, String> {
+fn tag(mut arguments: Arguments) -> Result<OverrideElement, String> {
     let sweep = arguments.take("sweep");
     arguments.nothing_left()?;
     if arguments.positional.is_empty() {
@@ -281,19 +285,21 @@ fn tag(mut arguments: Arguments) -> Result<Element, String> {
     }
     let mut values = arguments.positional;
     let sweep = sweep.or_else(|| values.pop());
-    if values.iter().any(|tag| !matches!(tag, Element::Text(_))) {
+    if values.iter().any(|tag| !matches!(tag, OverrideElement::Text(_))) {
         return Err("a tag is a text".into());
     }
     match sweep {
-        Some(sweep @ Element::Sweep(Sweep::Choice { .. } | Sweep::Range { .. } | Sweep::Interval { .. })) => {
-            Ok(sweep)
-        }
+        Some(
+            sweep @ OverrideElement::Sweep(
+                ValueSweep::Choice { .. } | ValueSweep::Range { .. } | ValueSweep::Interval { .. },
+            ),
+        ) => Ok(sweep),
         _ => Err("its last argument must be choice(), range() or interval()".into()),
     }
 }
 
 /// The single sweep, list or value, or a simple choice of several values.
-fn subject(mut arguments: Arguments) -> Result<Element, String> {
+fn subject(mut arguments: Arguments) -> Result<OverrideElement, String> {
     let named = arguments.take("list").or_else(|| arguments.take("sweep"));
     arguments.nothing_left()?;
     let mut values = arguments.positional;
@@ -303,50 +309,50 @@ fn subject(mut arguments: Arguments) -> Result<Element, String> {
         (None, 1) => Ok(values.swap_remove(0)),
         (None, _) => {
             refuse_sweeps(&values)?;
-            Ok(Element::Sweep(Sweep::choice(values, true)))
+            Ok(OverrideElement::Sweep(ValueSweep::choice(values, true)))
         }
     }
 }
 
-fn shuffled(arguments: Arguments, seed: u64) -> Result<Element, String> {
+fn shuffled(arguments: Arguments, seed: u64) -> Result<OverrideElement, String> {
     match subject(arguments)? {
-        Element::List(mut items) => {
+        OverrideElement::List(mut items) => {
             shuffle(&mut items, seed);
-            Ok(Element::List(items))
+            Ok(OverrideElement::List(items))
         }
-        Element::Sweep(Sweep::Choice { mut list, is_simple }) => {
+        OverrideElement::Sweep(ValueSweep::Choice { mut list, is_simple }) => {
             shuffle(&mut list, seed);
-            Ok(Element::Sweep(Sweep::choice(list, is_simple)))
+            Ok(OverrideElement::Sweep(ValueSweep::choice(list, is_simple)))
         }
-        Element::Sweep(Sweep::Range { start, stop, step, .. }) => {
-            Ok(Element::Sweep(Sweep::Range { start, stop, step, shuffled: true }))
+        OverrideElement::Sweep(ValueSweep::Range { start, stop, step, .. }) => {
+            Ok(OverrideElement::Sweep(ValueSweep::Range { start, stop, step, shuffled: true }))
         }
-        Element::Sweep(_) => Err("it cannot shuffle interval() or glob()".into()),
-        value => Ok(Element::List(vec![value])),
+        OverrideElement::Sweep(_) => Err("it cannot shuffle interval() or glob()".into()),
+        value => Ok(OverrideElement::List(vec![value])),
     }
 }
 
-fn sort(mut arguments: Arguments) -> Result<Element, String> {
+fn sort(mut arguments: Arguments) -> Result<OverrideElement, String> {
     let reverse = match arguments.take("reverse") {
-        None | Some(Element::Bool(false)) => false,
-        Some(Element::Bool(true)) => true,
+        None | Some(OverrideElement::Bool(false)) => false,
+        Some(OverrideElement::Bool(true)) => true,
         Some(_) => return Err("reverse is true or false".into()),
     };
     match subject(arguments)? {
-        Element::List(items) => Ok(Element::List(sorted(items, reverse)?)),
-        Element::Sweep(Sweep::Choice { list, is_simple }) => {
-            Ok(Element::Sweep(Sweep::choice(sorted(list, reverse)?, is_simple)))
+        OverrideElement::List(items) => Ok(OverrideElement::List(sorted(items, reverse)?)),
+        OverrideElement::Sweep(ValueSweep::Choice { list, is_simple }) => {
+            Ok(OverrideElement::Sweep(ValueSweep::choice(sorted(list, reverse)?, is_simple)))
         }
-        Element::Sweep(Sweep::Range { start, stop, step, shuffled }) => {
+        OverrideElement::Sweep(ValueSweep::Range { start, stop, step, shuffled }) => {
             let (start, stop, step) = sorted_range(start, stop, step, reverse);
-            Ok(Element::Sweep(Sweep::Range { start, stop, step, shuffled }))
+            Ok(OverrideElement::Sweep(ValueSweep::Range { start, stop, step, shuffled }))
         }
-        Element::Sweep(_) => Err("it cannot sort interval() or glob()".into()),
+        OverrideElement::Sweep(_) => Err("it cannot sort interval() or glob()".into()),
         value => Ok(value),
     }
 }
 
-fn sorted(mut items: Vec<Element>, reverse: bool) -> Result<Vec<Element>, String> {
+fn sorted(mut items: Vec<OverrideElement>, reverse: bool) -> Result<Vec<OverrideElement>, String> {
     let mut comparable = true;
     items.sort_by(|a, b| {
         let order = if reverse { compare(b, a) } else { compare(a, b) };
@@ -356,9 +362,9 @@ fn sorted(mut items: Vec<Element>, reverse: bool) -> Result<Vec<Element>, String
     if comparable { Ok(items) } else { Err("the values cannot be compared with each other".into()) }
 }
 
-fn compare(a: &Element, b: &Element) -> Option<Ordering> {
+fn compare(a: &OverrideElement, b: &OverrideElement) -> Option<Ordering> {
     match (a, b) {
-        (Element::Text(a), Element::Text(b)) => Some(a.cmp(b)),
+        (OverrideElement::Text(a), OverrideElement::Text(b)) => Some(a.cmp(b)),
         _ => number(a.clone()).ok()?.float().partial_cmp(&number(b.clone()).ok()?.float()),
     }
 }

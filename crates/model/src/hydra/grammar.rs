@@ -1,17 +1,17 @@
-//! Hydra's override grammar: `key=value`, `+key=value`, `++key=value`, `~key`, with values of all kinds. Overrides of the
-//! `dlio_benchmark` program follow it strictly; `spec/hydra.rs` reads values with the permissive lexicon.
+//! Hydra's override grammar: `key=value`, `+key=value`, `++key=value`, `~key`, with values of all kinds. Overrides of
+//! the `dlio_benchmark` program follow it strictly; `spec/hydra.rs` reads values with the permissive lexicon.
 
 use super::CompositionError;
 use super::functions::{Arguments, call};
 use super::lexer::{Lexicon, Token, TokenKind, override_tokens, value_tokens};
-use super::sweep::Sweep;
+use super::sweep::ValueSweep;
 
 /// Maximum nesting of lists, maps and functions; bounds the recursion.
 const DEEPEST: usize = 32;
 
 /// A value as written.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Element {
+pub(crate) enum OverrideElement {
     Null,
     Bool(bool),
     /// Saturates at the limits of `i128`.
@@ -20,10 +20,10 @@ pub(crate) enum Element {
     Text(String),
     /// A text in quotes, and which ones.
     Quoted(String, char),
-    List(Vec<Element>),
+    List(Vec<OverrideElement>),
     /// In the order of writing; a key may occur twice.
-    Map(Vec<(String, Element)>),
-    Sweep(Sweep),
+    Map(Vec<(String, OverrideElement)>),
+    Sweep(ValueSweep),
 }
 
 /// What an override does.
@@ -43,7 +43,7 @@ pub(super) struct HydraOverride {
     pub key: String,
     pub package: Option<String>,
     /// `None` only for a deletion.
-    pub value: Option<Element>,
+    pub value: Option<OverrideElement>,
     /// As typed.
     pub line: String,
 }
@@ -66,9 +66,9 @@ impl HydraOverride {
         }
     }
 
-    pub(super) fn sweep(&self) -> Option<&Sweep> {
+    pub(super) fn sweep(&self) -> Option<&ValueSweep> {
         match &self.value {
-            Some(Element::Sweep(sweep)) => Some(sweep),
+            Some(OverrideElement::Sweep(sweep)) => Some(sweep),
             _ => None,
         }
     }
@@ -90,7 +90,7 @@ pub(super) fn parse_override(line: &str, seed: u64) -> Result<HydraOverride, Com
         false => None,
     };
     let value = match parser.take(TokenKind::Equal) {
-        true if parser.peek().is_none() => Some(Element::Text(String::new())),
+        true if parser.peek().is_none() => Some(OverrideElement::Text(String::new())),
         true => Some(parser.value()?),
         false if kind == OverrideKind::Delete && parser.peek().is_none() => None,
         false => {
@@ -104,7 +104,7 @@ pub(super) fn parse_override(line: &str, seed: u64) -> Result<HydraOverride, Com
 }
 
 /// Parses a value without its key.
-pub(crate) fn parse_value(text: &str, lexicon: Lexicon) -> Result<Element, CompositionError> {
+pub(crate) fn parse_value(text: &str, lexicon: Lexicon) -> Result<OverrideElement, CompositionError> {
     let text = if lexicon == Lexicon::Permissive { text.trim_start_matches([' ', '\t']) } else { text };
     let tokens = value_tokens(text, lexicon)?;
     let mut parser = Parser { line: text, tokens: &tokens, at: 0, lexicon, seed: 0 };
@@ -168,7 +168,7 @@ impl Parser<'_> {
         Ok(key)
     }
 
-    fn value(&mut self) -> Result<Element, CompositionError> {
+    fn value(&mut self) -> Result<OverrideElement, CompositionError> {
         let first = self.element(0)?;
         let mut list = vec![first];
         while self.take(TokenKind::Comma) {
@@ -179,11 +179,11 @@ impl Parser<'_> {
         }
         match list.len() {
             1 => list.pop().ok_or_else(|| self.refuse("a value is missing")),
-            _ => Ok(Element::Sweep(Sweep::choice(list, true))),
+            _ => Ok(OverrideElement::Sweep(ValueSweep::choice(list, true))),
         }
     }
 
-    fn element(&mut self, depth: usize) -> Result<Element, CompositionError> {
+    fn element(&mut self, depth: usize) -> Result<OverrideElement, CompositionError> {
         if depth > DEEPEST {
             return Err(self.refuse(&format!("the value is nested more than {DEEPEST} levels deep")));
         }
@@ -222,35 +222,35 @@ impl Parser<'_> {
         }
     }
 
-    fn list(&mut self, depth: usize) -> Result<Element, CompositionError> {
+    fn list(&mut self, depth: usize) -> Result<OverrideElement, CompositionError> {
         let items = self.sequence(TokenKind::BracketClose, |parser| {
             let item = parser.element(depth + 1)?;
             match item {
-                Element::Sweep(_) => Err(parser.refuse("a list cannot contain a sweep")),
+                OverrideElement::Sweep(_) => Err(parser.refuse("a list cannot contain a sweep")),
                 item => Ok(item),
             }
         })?;
-        Ok(Element::List(items))
+        Ok(OverrideElement::List(items))
     }
 
-    fn map(&mut self, depth: usize) -> Result<Element, CompositionError> {
+    fn map(&mut self, depth: usize) -> Result<OverrideElement, CompositionError> {
         let entries = self.sequence(TokenKind::BraceClose, |parser| {
             let key = match parser.primitive(false)? {
-                Element::Null => return Err(parser.refuse("a key of a map cannot be null")),
+                OverrideElement::Null => return Err(parser.refuse("a key of a map cannot be null")),
                 key => key.plain_text(),
             };
             if !parser.take(TokenKind::Colon) {
                 return Err(parser.refuse("a map is written {key: value, key: value}"));
             }
             match parser.element(depth + 1)? {
-                Element::Sweep(_) => Err(parser.refuse("a map cannot contain a sweep")),
+                OverrideElement::Sweep(_) => Err(parser.refuse("a map cannot contain a sweep")),
                 value => Ok((key, value)),
             }
         })?;
-        Ok(Element::Map(entries))
+        Ok(OverrideElement::Map(entries))
     }
 
-    fn function(&mut self, depth: usize) -> Result<Element, CompositionError> {
+    fn function(&mut self, depth: usize) -> Result<OverrideElement, CompositionError> {
         let start = self.at;
         let name = self.tokens[start].text.clone();
         self.at += 1;
@@ -266,7 +266,7 @@ impl Parser<'_> {
             CompositionError::at(self.line, self.tokens[start].at, &format!("{name}(): {why}"))
         })?;
         match (self.lexicon, &value) {
-            (Lexicon::Strict, _) | (_, Element::Sweep(_)) => Ok(value),
+            (Lexicon::Strict, _) | (_, OverrideElement::Sweep(_)) => Ok(value),
             (Lexicon::Permissive, _) => {
                 Err(self.refuse("functions are not supported here; write the value itself"))
             }
@@ -274,12 +274,12 @@ impl Parser<'_> {
     }
 
     /// A quoted text, or a run of other tokens: one token has its type, several are text.
-    fn primitive(&mut self, is_value: bool) -> Result<Element, CompositionError> {
+    fn primitive(&mut self, is_value: bool) -> Result<OverrideElement, CompositionError> {
         if is_value && self.peek() == Some(TokenKind::Quoted) {
             let text = &self.tokens[self.at].text;
             self.at += 1;
             let quote = if text.starts_with('"') { '"' } else { '\'' };
-            return Ok(Element::Quoted(unquote(text), quote));
+            return Ok(OverrideElement::Quoted(unquote(text), quote));
         }
         let start = self.at;
         while self.peek().is_some_and(|kind| is_primitive(kind, is_value)) {
@@ -290,7 +290,7 @@ impl Parser<'_> {
             [] if start == self.at => Err(self.refuse("a value is missing")),
             [] => Err(self.refuse("the value is blank")),
             [token] => Ok(typed(token)),
-            tokens => Ok(Element::Text(tokens.iter().map(unescaped).collect())),
+            tokens => Ok(OverrideElement::Text(tokens.iter().map(unescaped).collect())),
         }
     }
 }
@@ -323,17 +323,17 @@ fn unescaped(token: &Token) -> String {
     }
 }
 
-fn typed(token: &Token) -> Element {
+fn typed(token: &Token) -> OverrideElement {
     let number = || token.text.replace('_', "");
     match token.kind {
-        TokenKind::Null => Element::Null,
-        TokenKind::Boolean => Element::Bool(token.text.eq_ignore_ascii_case("true")),
+        TokenKind::Null => OverrideElement::Null,
+        TokenKind::Boolean => OverrideElement::Bool(token.text.eq_ignore_ascii_case("true")),
         TokenKind::Integer => {
             let limit = if token.text.starts_with('-') { i128::MIN } else { i128::MAX };
-            Element::Int(number().parse().unwrap_or(limit))
+            OverrideElement::Int(number().parse().unwrap_or(limit))
         }
-        TokenKind::Float => Element::Float(number().parse().unwrap_or(f64::NAN)),
-        _ => Element::Text(unescaped(token)),
+        TokenKind::Float => OverrideElement::Float(number().parse().unwrap_or(f64::NAN)),
+        _ => OverrideElement::Text(unescaped(token)),
     }
 }
 

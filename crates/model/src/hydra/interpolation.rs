@@ -19,7 +19,7 @@ pub(super) struct Resolver<'a> {
 
 /// What is being resolved: the path of the text, and how deep the references are.
 #[derive(Clone)]
-struct Place {
+struct TextPlace {
     path: Vec<String>,
     depth: usize,
 }
@@ -32,7 +32,7 @@ impl Resolver<'_> {
 
     /// The node, which stands at `path`, with all interpolations in it resolved.
     pub(super) fn resolve(&self, node: &Node, path: &[String]) -> Result<Node, CompositionError> {
-        self.resolve_at(node, &Place { path: path.to_vec(), depth: 0 }).map_err(CompositionError)
+        self.resolve_at(node, &TextPlace { path: path.to_vec(), depth: 0 }).map_err(CompositionError)
     }
 
     fn select_at(&self, path: &[String], depth: usize) -> Result<Option<Node>, String> {
@@ -50,17 +50,17 @@ impl Resolver<'_> {
             node = match &child.value {
                 // A container is resolved as a whole only if it is the result.
                 Value::Map(_) | Value::List(_) if !is_last => child,
-                _ => self.resolve_at(&child, &Place { path: place.clone(), depth })?,
+                _ => self.resolve_at(&child, &TextPlace { path: place.clone(), depth })?,
             };
         }
         Ok(Some(node))
     }
 
-    fn resolve_at(&self, node: &Node, place: &Place) -> Result<Node, String> {
+    fn resolve_at(&self, node: &Node, place: &TextPlace) -> Result<Node, String> {
         let inner = |key: String| {
             let mut path = place.path.clone();
             path.push(key);
-            Place { path, depth: place.depth }
+            TextPlace { path, depth: place.depth }
         };
         let value = match &node.value {
             Value::Text(text) if text.contains("${") => {
@@ -90,14 +90,14 @@ impl Resolver<'_> {
     }
 
     /// The value of a text: that of its only interpolation, or a text.
-    fn text(&self, text: &str, place: &Place) -> Result<Node, String> {
+    fn text(&self, text: &str, place: &TextPlace) -> Result<Node, String> {
         let chars: Vec<char> = text.chars().collect();
         let mut scanner = Scanner { resolver: self, chars: &chars, at: 0, place };
         let pieces = scanner.pieces(|_| false)?;
         join(pieces)
     }
 
-    fn node(&self, dots: usize, keys: &[String], place: &Place) -> Result<Node, String> {
+    fn node(&self, dots: usize, keys: &[String], place: &TextPlace) -> Result<Node, String> {
         let shown = format!("{}{}", ".".repeat(dots), keys.join("."));
         let base = match dots {
             0 => &[],
@@ -115,7 +115,7 @@ impl Resolver<'_> {
         found.ok_or_else(|| format!("there is no value for the interpolation '${{{shown}}}'"))
     }
 
-    fn call(&self, name: &str, arguments: &[Node], place: &Place) -> Result<Node, String> {
+    fn call(&self, name: &str, arguments: &[Node], place: &TextPlace) -> Result<Node, String> {
         let wrong = || format!("'${{{name}:...}}' has wrong arguments");
         let text = |index: usize| match arguments.get(index).map(|node| &node.value) {
             Some(Value::Text(text)) => Ok(text.as_str()),
@@ -174,7 +174,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn select_key(&self, key: &str, place: &Place) -> Result<Option<Node>, String> {
+    fn select_key(&self, key: &str, place: &TextPlace) -> Result<Option<Node>, String> {
         if place.depth >= DEEPEST {
             return Err(format!("the interpolation of '{key}' refers to itself"));
         }
@@ -184,7 +184,7 @@ impl Resolver<'_> {
         self.select_at(&[base, &keys].concat(), place.depth + 1)
     }
 
-    fn decode(&self, text: &str, place: &Place) -> Result<Node, String> {
+    fn decode(&self, text: &str, place: &TextPlace) -> Result<Node, String> {
         let chars: Vec<char> = text.chars().collect();
         let mut scanner = Scanner { resolver: self, chars: &chars, at: 0, place };
         let node = scanner.element(|_| false)?;
@@ -231,7 +231,7 @@ struct Scanner<'a> {
     resolver: &'a Resolver<'a>,
     chars: &'a [char],
     at: usize,
-    place: &'a Place,
+    place: &'a TextPlace,
 }
 
 impl Scanner<'_> {

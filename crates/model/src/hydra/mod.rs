@@ -2,12 +2,14 @@
 //! from files, interpolations, sweeps, and the YAML files that describe a job. Files, variables and the time come from
 //! the caller.
 //!
-//! line -> tokens (`lexer`) -> override (`grammar`, `functions`, `sweep`); files (`repository`) -> order (`defaults`) ->
-//! tree (`compose`, `tree`, `schema`, `interpolation`) -> text (`dump`). The behaviour is that of hydra-core 1.3.
+//! line -> tokens (`lexer`) -> override (`grammar`, `functions`, `sweep`); files (`repository`) -> their order
+//! (`defaults`, `entry`) -> tree (`compose`, `tree`, `schema`, `interpolation`) -> text (`dump`). The behaviour is that
+//! of hydra-core 1.3.
 
 mod compose;
 mod defaults;
 mod dump;
+mod entry;
 mod functions;
 mod grammar;
 mod interpolation;
@@ -16,14 +18,12 @@ mod python;
 mod repository;
 mod schema;
 mod sweep;
-#[cfg(test)]
-mod tests;
 mod tree;
 
 use std::fmt;
 
 pub use compose::{ComposeRequest, ConfigPart, Configuration, RunMode, compose, search_path};
-pub(crate) use grammar::{Element, parse_value};
+pub(crate) use grammar::{OverrideElement, parse_value};
 pub(crate) use lexer::Lexicon;
 pub use repository::{ConfigSource, GroupListing, Repository, same_content};
 pub(crate) use sweep::requote;

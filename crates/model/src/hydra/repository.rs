@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 
 use super::CompositionError;
-use super::defaults::{DefaultEntry, read_defaults};
+use super::entry::{DefaultEntry, read_defaults};
 use super::tree;
 use crate::spec::value::{Node, Value};
 use crate::spec::{WorkloadSource, config_tree};

@@ -1,7 +1,7 @@
 //! Sweeps: several values for one key, and the jobs that follow from them, in the order of Hydra's basic sweeper.
 
 use super::CompositionError;
-use super::grammar::{Element, HydraOverride, OverrideKind};
+use super::grammar::{HydraOverride, OverrideElement, OverrideKind};
 use super::lexer::ESCAPABLE;
 use super::python;
 
@@ -10,9 +10,9 @@ const MOST_JOBS: usize = 100_000;
 
 /// Several values of one key.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Sweep {
+pub(crate) enum ValueSweep {
     Choice {
-        list: Vec<Element>,
+        list: Vec<OverrideElement>,
         is_simple: bool,
     },
     Range {
@@ -48,26 +48,26 @@ impl RangeNumber {
     }
 }
 
-impl Sweep {
-    pub(super) fn choice(list: Vec<Element>, is_simple: bool) -> Sweep {
-        Sweep::Choice { list, is_simple }
+impl ValueSweep {
+    pub(super) fn choice(list: Vec<OverrideElement>, is_simple: bool) -> ValueSweep {
+        ValueSweep::Choice { list, is_simple }
     }
 
     /// The values, in the notation of overrides. `options` lists the config group that is swept.
     fn values(&self, options: &[String], seed: u64) -> Result<Vec<String>, String> {
         match self {
-            Sweep::Choice { list, .. } => list.iter().map(Element::notation).collect(),
-            Sweep::Range { start, stop, step, shuffled } => {
+            ValueSweep::Choice { list, .. } => list.iter().map(OverrideElement::notation).collect(),
+            ValueSweep::Range { start, stop, step, shuffled } => {
                 let mut values = range(*start, *stop, *step)?;
                 if *shuffled {
                     shuffle(&mut values, seed);
                 }
                 Ok(values)
             }
-            Sweep::Interval { .. } => {
+            ValueSweep::Interval { .. } => {
                 Err("the basic sweeper cannot enumerate an interval; use range()".into())
             }
-            Sweep::Glob { include, exclude } => {
+            ValueSweep::Glob { include, exclude } => {
                 let any = |globs: &[String], name: &str| globs.iter().any(|glob| matches_glob(name, glob));
                 let chosen = options.iter().filter(|name| any(include, name) && !any(exclude, name));
                 Ok(chosen.cloned().collect())
@@ -156,36 +156,38 @@ pub(super) fn shuffle<T>(items: &mut [T], seed: u64) {
     }
 }
 
-impl Element {
+impl OverrideElement {
     /// The element in the notation of overrides.
     pub(super) fn notation(&self) -> Result<String, String> {
         Ok(match self {
-            Element::Null => "null".into(),
-            Element::Bool(true) => "True".into(),
-            Element::Bool(false) => "False".into(),
-            Element::Int(number) => number.to_string(),
-            Element::Float(number) => python::repr(*number),
-            Element::Text(text) => escape(text),
-            Element::Quoted(text, quote) => requote(text, *quote),
-            Element::List(items) => {
-                let items: Result<Vec<String>, String> = items.iter().map(Element::notation).collect();
+            OverrideElement::Null => "null".into(),
+            OverrideElement::Bool(true) => "True".into(),
+            OverrideElement::Bool(false) => "False".into(),
+            OverrideElement::Int(number) => number.to_string(),
+            OverrideElement::Float(number) => python::repr(*number),
+            OverrideElement::Text(text) => escape(text),
+            OverrideElement::Quoted(text, quote) => requote(text, *quote),
+            OverrideElement::List(items) => {
+                let items: Result<Vec<String>, String> =
+                    items.iter().map(OverrideElement::notation).collect();
                 format!("[{}]", items?.join(","))
             }
-            Element::Map(entries) => {
-                let pair =
-                    |(key, value): &(String, Element)| Ok(format!("{}:{}", escape(key), value.notation()?));
+            OverrideElement::Map(entries) => {
+                let pair = |(key, value): &(String, OverrideElement)| {
+                    Ok(format!("{}:{}", escape(key), value.notation()?))
+                };
                 let pairs: Result<Vec<String>, String> = entries.iter().map(pair).collect();
                 format!("{{{}}}", pairs?.join(","))
             }
-            Element::Sweep(_) => return Err("a sweep cannot contain a sweep".into()),
+            OverrideElement::Sweep(_) => return Err("a sweep cannot contain a sweep".into()),
         })
     }
 
     /// A single value as text: the key of a map.
     pub(super) fn plain_text(&self) -> String {
         match self {
-            Element::Bool(flag) => flag.to_string(),
-            Element::Text(text) => text.clone(),
+            OverrideElement::Bool(flag) => flag.to_string(),
+            OverrideElement::Text(text) => text.clone(),
             other => other.notation().unwrap_or_default(),
         }
     }

@@ -1,6 +1,7 @@
-//! Operations on a tree of values, as OmegaConf defines them: select, update and merge. Nothing here knows Hydra's keys.
+//! Operations on a tree of values, as OmegaConf defines them: select, update and merge. Nothing here depends on Hydra's
+//! keys.
 
-use super::grammar::Element;
+use super::grammar::OverrideElement;
 use crate::spec::value::{MapEntry, Node, Origin, Value};
 
 /// Whether new keys are allowed; without, a map accepts only the keys that it has ("struct mode").
@@ -36,22 +37,24 @@ pub(super) fn split(key: &str) -> Vec<String> {
 }
 
 /// The node of a value that an override gives.
-pub(super) fn from_element(element: &Element) -> Result<Node, String> {
+pub(super) fn from_element(element: &OverrideElement) -> Result<Node, String> {
     Ok(leaf(match element {
-        Element::Null => Value::Null,
-        Element::Bool(flag) => Value::Bool(*flag),
-        Element::Int(number) => Value::Int(*number),
-        Element::Float(number) => Value::Float(*number),
-        Element::Text(text) | Element::Quoted(text, _) => Value::Text(text.clone()),
-        Element::List(items) => Value::List(items.iter().map(from_element).collect::<Result<_, _>>()?),
-        Element::Map(pairs) => {
+        OverrideElement::Null => Value::Null,
+        OverrideElement::Bool(flag) => Value::Bool(*flag),
+        OverrideElement::Int(number) => Value::Int(*number),
+        OverrideElement::Float(number) => Value::Float(*number),
+        OverrideElement::Text(text) | OverrideElement::Quoted(text, _) => Value::Text(text.clone()),
+        OverrideElement::List(items) => {
+            Value::List(items.iter().map(from_element).collect::<Result<_, _>>()?)
+        }
+        OverrideElement::Map(pairs) => {
             let mut node = empty_map();
             for (key, value) in pairs {
                 set_child(&mut node, key, from_element(value)?);
             }
             return Ok(node);
         }
-        Element::Sweep(_) => return Err("a sweep is not a value".into()),
+        OverrideElement::Sweep(_) => return Err("a sweep is not a value".into()),
     }))
 }
 

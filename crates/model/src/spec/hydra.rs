@@ -2,7 +2,7 @@
 //! interpolations have no meaning here and are refused. The table below was checked against hydra-core 1.3.
 
 use super::value::{MapEntry, Node, Origin, Value};
-use crate::hydra::{Element, Lexicon, parse_value, requote};
+use crate::hydra::{Lexicon, OverrideElement, parse_value, requote};
 
 /// Why a text is not a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,23 +25,23 @@ pub(super) fn parse(text: &str, place: Origin) -> Result<Node, HydraError> {
     node(&element, place)
 }
 
-fn node(element: &Element, place: Origin) -> Result<Node, HydraError> {
+fn node(element: &OverrideElement, place: Origin) -> Result<Node, HydraError> {
     let value = match element {
-        Element::Null => Value::Null,
-        Element::Bool(flag) => Value::Bool(*flag),
-        Element::Int(number) => Value::Int(*number),
-        Element::Float(number) => Value::Float(*number),
-        Element::Text(text) | Element::Quoted(text, _) => Value::Text(text.clone()),
-        Element::List(items) => {
+        OverrideElement::Null => Value::Null,
+        OverrideElement::Bool(flag) => Value::Bool(*flag),
+        OverrideElement::Int(number) => Value::Int(*number),
+        OverrideElement::Float(number) => Value::Float(*number),
+        OverrideElement::Text(text) | OverrideElement::Quoted(text, _) => Value::Text(text.clone()),
+        OverrideElement::List(items) => {
             Value::List(items.iter().map(|item| node(item, place)).collect::<Result<_, _>>()?)
         }
-        Element::Map(pairs) => Value::Map(entries(pairs, place)?),
-        Element::Sweep(_) => return Err(HydraError::Sweep),
+        OverrideElement::Map(pairs) => Value::Map(entries(pairs, place)?),
+        OverrideElement::Sweep(_) => return Err(HydraError::Sweep),
     };
     Ok(Node { value, place })
 }
 
-fn entries(pairs: &[(String, Element)], place: Origin) -> Result<Vec<MapEntry>, HydraError> {
+fn entries(pairs: &[(String, OverrideElement)], place: Origin) -> Result<Vec<MapEntry>, HydraError> {
     let mut entries: Vec<MapEntry> = Vec::new();
     for (key, value) in pairs {
         if entries.iter().any(|entry| entry.key == *key) {
