@@ -1,6 +1,8 @@
 //! Hydra's command line: from arguments to the jobs that they describe. The rules are in `model::hydra`; here are the
 //! flags, the files, the packaged workloads and the texts that are printed.
 
+#[cfg(test)]
+mod differential;
 mod flags;
 mod packaged;
 mod show;
