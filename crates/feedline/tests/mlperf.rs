@@ -152,7 +152,8 @@ fn damaged_documents_are_findings() {
         let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
         assert!(made.success());
     };
-    let damage: [(&str, &dyn Fn(&Path)); 6] = [
+    type Damage<'a> = &'a dyn Fn(&Path);
+    let damage: [(&str, Damage<'_>); 6] = [
         ("is not JSON", &|path| fs::write(path, &summary(2).to_string()[..200]).unwrap()),
         ("is not JSON", &|path| fs::write(path, "").unwrap()),
         ("invalid UTF-8", &|path| fs::write(path, [0xff, 0xfe]).unwrap()),

@@ -34,9 +34,6 @@ dataset: {data_folder: data/retinanet, format: jpeg, num_files_train: 1170301, n
     ),
 ];
 
-/// A key that mlpstorage sends and DLIO never reads.
-const NOT_PLANNED: &str = "storage.s3_force_path_style=";
-
 const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 
 /// A published run.
@@ -71,23 +68,19 @@ impl PublishedRun {
         self.0[name].as_f64()
     }
 
-    /// What `feedline plan` makes of the command line.
+    /// What `feedline plan` makes of the configuration that the command line composes.
     fn plan(&self, dir: &Dir) -> Value {
         let workload = self.given("workload").unwrap();
-        let written = DATAGEN.iter().find(|(name, _)| *name == workload);
-        let file = format!("{workload}.yaml");
-        let workload = match written {
-            Some((_, text)) => {
-                dir.write(&file, text);
-                file.as_str()
-            }
-            None => workload,
-        };
-        let settings = self.overrides().filter_map(|given| given.strip_prefix("++workload."));
-        let settings: Vec<&str> = settings.filter(|given| !given.starts_with(NOT_PLANNED)).collect();
+        let written = DATAGEN.iter().find(|(name, _)| *name == workload).map(|(_, text)| (*text).to_owned());
+        let text = written.unwrap_or_else(|| dir.feedline(&["workloads", workload]).run().exits(0).stdout);
+        dir.write(&format!("configs/workload/{workload}.yaml"), text);
+        let overrides: Vec<&str> = self.overrides().collect();
+        let composed =
+            dir.feedline(&["dlio"]).args(&overrides).args(&["--config-dir=configs", "--cfg", "job"]);
+        dir.write("config.yaml", composed.run().exits(0).stdout);
         let ranks = self.figure("num_accelerators").map(|ranks| ranks.to_string());
         let ranks: Vec<&str> = ranks.iter().flat_map(|ranks| ["--ranks", ranks]).collect();
-        dir.feedline(&["plan", workload, "--json"]).args(&ranks).set(&settings).run().exits(0).json()
+        dir.feedline(&["plan", "config.yaml", "--json"]).args(&ranks).run().exits(0).json()
     }
 }
 

@@ -102,7 +102,7 @@ fn convert(node: &mut Node, kind: FieldType) -> Result<(), &'static str> {
         (FieldType::OptionalFlag, _) => to_flag(node)?,
         (FieldType::Int, Value::Int(_)) => {}
         (FieldType::Int, Value::Text(text)) => {
-            node.value = Value::Int(python::int(text).ok_or("an integer")?)
+            node.value = Value::Int(python::int(text).ok_or("an integer")?);
         }
         (FieldType::Int, _) => return Err("an integer"),
         (FieldType::Mode, value) => {

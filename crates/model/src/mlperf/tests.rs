@@ -232,7 +232,7 @@ const TRAINING_FAULTS: &[Fault] = &[
     ("2.1.9", |drafts| drafts[2].summary["host_cpu_count"] = json!([9])),
     ("2.1.11", |drafts| drafts.iter_mut().for_each(|draft| draft.metadata["accelerator"] = json!("h100"))),
     ("2.1.13", |drafts| {
-        drafts.push(Draft { input: files(LeafKind::Datagen, "20260720_140000"), ..drafts[0].clone() })
+        drafts.push(Draft { input: files(LeafKind::Datagen, "20260720_140000"), ..drafts[0].clone() });
     }),
     ("2.1.14", |drafts| drafts[0].input.files.retain(|name| !name.ends_with("stderr.log"))),
     ("2.1.15", |drafts| drafts[0].input.config_entries = None),

@@ -195,9 +195,8 @@ mod tests {
     fn counts_are_those_of_mlpstorage() {
         let mut names = Vec::new();
         for row in SIZES.lines() {
-            let [name, ranks, hosts, gib, rest @ ..] = row.split(',').collect::<Vec<_>>()[..]
-                .try_into()
-                .map_or_else(|_| panic!("{row}"), |fields: [&str; 8]| fields);
+            let fields: [&str; 8] = row.split(',').collect::<Vec<_>>().try_into().unwrap();
+            let [name, ranks, hosts, gib, rest @ ..] = fields;
             let rest = rest.map(|field| field.parse::<u64>().unwrap());
             let (ranks, hosts): (u64, u64) = (ranks.parse().unwrap(), hosts.parse().unwrap());
             let memory = (gib.parse::<f64>().unwrap() * (1u64 << 30) as f64) as u128 * u128::from(hosts);

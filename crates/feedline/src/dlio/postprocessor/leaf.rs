@@ -1,8 +1,6 @@
 //! The times in a result folder: when epochs and phases started and ended, and how long the steps of all ranks took.
 //! DLIO's versions spell the files and phases differently; all spellings are read.
 
-use std::collections::BTreeSet;
-use std::path::Path;
 
 use anyhow::{Context, bail};
 use jiff::civil::DateTime;
@@ -95,18 +93,6 @@ impl LeafTimes {
         let end = self.epochs.last().and_then(|epoch| epoch.span.end);
         TimeSpan { start, end, duration: None }
     }
-}
-
-/// The ranks that have a file in the folder, in order.
-fn ranks(folder: &Path) -> anyhow::Result<BTreeSet<u64>> {
-    let cannot = || format!("cannot list {}", folder.display());
-    let mut ranks = BTreeSet::new();
-    for entry in folder.read_dir().with_context(cannot)? {
-        let name = entry.with_context(cannot)?.file_name();
-        let rank = name.to_str().and_then(|name| name.strip_suffix("_output.json")?.parse::<u64>().ok());
-        ranks.extend(rank);
-    }
-    Ok(ranks)
 }
 
 /// The I/O rate of a run is its rate of samples times the bytes of a sample.

@@ -31,7 +31,7 @@ impl SizeScale {
         ))
     }
 
-    fn json(&self, of: &str, size: Value, commands: Value) -> Value {
+    fn json(&self, of: &str, size: &Value, commands: &Value) -> Value {
         json!({
             "workload": self.workload,
             "edition": self.edition,
@@ -124,7 +124,7 @@ impl TrainingSizeReport {
 
     pub(crate) fn json(&self) -> Value {
         let commands = json!({ "generate": self.generate, "mlpstorage": self.mlpstorage });
-        self.scale.json("training", json!(self.size), commands)
+        self.scale.json("training", &json!(self.size), &commands)
     }
 }
 
@@ -227,6 +227,6 @@ impl CheckpointSizeReport {
             "closed_processes": self.model.map(|model| model.processes),
             "mlpstorage": self.by_table(),
         });
-        self.scale.json("checkpoint", size, json!({ "run": self.run, "mlpstorage": self.mlpstorage }))
+        self.scale.json("checkpoint", &size, &json!({ "run": self.run, "mlpstorage": self.mlpstorage }))
     }
 }
