@@ -8,6 +8,7 @@ use super::interpolation::Resolver;
 use super::repository::Repository;
 use super::tree::{self, NewKeys};
 use super::{CompositionError, Environment, schema, sweep};
+use crate::secret::redact;
 use crate::spec::value::{Node, Value};
 
 /// Whether a command line makes one job or several.
@@ -58,6 +59,15 @@ pub fn compose(
     request: &ComposeRequest<'_>,
     environment: &Environment<'_>,
 ) -> Result<Configuration, CompositionError> {
+    // Messages quote overrides, and these may hold secrets.
+    compose_files(repository, request, environment).map_err(|error| CompositionError(redact(&error.0)))
+}
+
+fn compose_files(
+    repository: &Repository<'_>,
+    request: &ComposeRequest<'_>,
+    environment: &Environment<'_>,
+) -> Result<Configuration, CompositionError> {
     let overrides = parse_all(request.overrides, environment.seed)?;
     refuse_sweeps(&overrides, request.mode)?;
     let skip_missing = request.mode == RunMode::Multirun;
@@ -80,7 +90,7 @@ pub fn search_path(
     repository: &Repository<'_>,
     request: &ComposeRequest<'_>,
 ) -> Result<Vec<String>, CompositionError> {
-    let overrides = parse_all(request.overrides, 0)?;
+    let overrides = parse_all(request.overrides, 0).map_err(|error| CompositionError(redact(&error.0)))?;
     let given = overrides.iter().find(|change| {
         change.key == "hydra.searchpath" && change.package.is_none() && change.kind == OverrideKind::Change
     });

@@ -217,7 +217,11 @@ impl Parser<'_> {
                 return Ok(items);
             }
             if !self.take(TokenKind::Comma) {
-                return Err(self.refuse("',' or the closing bracket is missing"));
+                return Err(self.refuse(match close {
+                    TokenKind::BracketClose => "a list needs ',' between its items and ']' at its end",
+                    TokenKind::BraceClose => "a map needs ',' between its keys and '}' at its end",
+                    _ => "a function needs ',' between its arguments and ')' at its end",
+                }));
             }
         }
     }

@@ -21,7 +21,9 @@ pub(super) fn parse(text: &str, place: Origin) -> Result<Node, HydraError> {
     if text.is_empty() {
         return Ok(Node { value: Value::Text(String::new()), place });
     }
-    let element = parse_value(text, Lexicon::Permissive).map_err(|error| HydraError::Other(error.0))?;
+    // The caller shows the place of the value; the rest of the message quotes it.
+    let why = |message: &str| message.lines().next().unwrap_or(message).to_owned();
+    let element = parse_value(text, Lexicon::Permissive).map_err(|error| HydraError::Other(why(&error.0)))?;
     node(&element, place)
 }
 

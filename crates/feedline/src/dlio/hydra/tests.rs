@@ -135,6 +135,14 @@ fn refusals_say_what_to_do() {
 }
 
 #[test]
+fn refusals_show_no_secrets() {
+    for value in ["hunter2~", "hunter2"] {
+        let refusal = refusal(&[&format!("workload.storage.storage_options.secret_access_key={value}")]);
+        assert!(refusal.contains("secret_access_key=") && !refusal.contains("hunter2"), "{refusal}");
+    }
+}
+
+#[test]
 fn interpolations_are_resolved_for_the_run_and_kept_in_the_file() {
     let arguments = [
         "++workload.dataset.data_folder=/data/${workload.model.name}",
