@@ -29,7 +29,7 @@ const HYDRA_VERSION: &str = "1.3.2";
 /// What Hydra calls DLIO's job: its Python module.
 const JOB_NAME: &str = "main";
 
-/// What a command line depends on besides its arguments and the files that it names.
+/// What a command line depends on, in addition to its arguments and the files that it names.
 pub(crate) struct HydraInputs<'a> {
     pub now: &'a dyn Fn(&str) -> Result<String, String>,
     pub variable: &'a dyn Fn(&str) -> Option<String>,

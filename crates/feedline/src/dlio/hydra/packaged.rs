@@ -152,7 +152,7 @@ runtime:
 verbose: false
 ";
 
-/// DLIO's files besides the workloads.
+/// DLIO's files that are not workloads.
 pub(super) const DLIO: &[(&str, &str)] = &[
     ("config", DLIO_CONFIG),
     ("hydra/help/dlio_benchmark_help", DLIO_HELP),

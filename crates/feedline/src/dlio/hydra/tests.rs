@@ -15,21 +15,21 @@ pub(super) fn compose_in(folder: &str, arguments: &[&str]) -> anyhow::Result<Com
 }
 
 fn jobs(arguments: &[&str]) -> Vec<Job> {
-    match compose_in("/work", arguments) {
+    match compose_in("/here", arguments) {
         Ok(Composed::Jobs(jobs)) => jobs,
         other => panic!("{arguments:?}: {other:?}"),
     }
 }
 
 fn print(arguments: &[&str]) -> String {
-    match compose_in("/work", arguments) {
+    match compose_in("/here", arguments) {
         Ok(Composed::Print(text)) => text,
         other => panic!("{arguments:?}: {other:?}"),
     }
 }
 
 fn refusal(arguments: &[&str]) -> String {
-    match compose_in("/work", arguments) {
+    match compose_in("/here", arguments) {
         Err(error) => format!("{error:#}"),
         other => panic!("{arguments:?}: {other:?}"),
     }
@@ -85,7 +85,7 @@ fn a_sweep_makes_one_job_for_each_combination() {
     assert_eq!(jobs[5].folder, PathBuf::from("s/5"));
     assert_eq!(jobs[5].workload, "dlrm");
     assert!(jobs[5].hydra.contains("    id: '5'\n    num: 5\n"), "{}", jobs[5].hydra);
-    assert!(jobs[5].hydra.contains("output_dir: /work/s/5\n"), "{}", jobs[5].hydra);
+    assert!(jobs[5].hydra.contains("output_dir: /here/s/5\n"), "{}", jobs[5].hydra);
 }
 
 #[test]
