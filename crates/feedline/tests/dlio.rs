@@ -339,6 +339,42 @@ fn a_multirun_has_a_leaf_for_each_job() {
     }
     let config = dir.read("sweep/1/.hydra/config.yaml");
     assert!(config.contains("read_threads: 2"), "{config}");
+    // As in Hydra, the other jobs run after one that cannot.
+    let files = ["workload=small", "++workload.dataset.num_files_train=999,36", "-m", "--config-dir=conf"];
+    let done = dir.feedline(&["dlio"]).args(&files).args(&["hydra.sweep.dir=other"]).run();
+    done.exits(3);
+    assert!(!dir.path("other/0/summary.json").exists() && dir.path("other/1/summary.json").is_file());
+}
+
+#[test]
+fn interpolations_are_resolved_for_the_run_and_kept_in_the_file() {
+    let dir = with_data();
+    let more = ["++workload.train.epochs=${workload.reader.batch_size}"];
+    dlio(&dir, "small", "leaf", &more).run().exits(0);
+    assert_eq!(is_complete(&dir, "leaf", 1)["epochs"], 2);
+    assert!(dir.read("leaf/dlio_config/config.yaml").contains("epochs: ${workload.reader.batch_size}"));
+}
+
+#[test]
+fn a_job_can_change_to_its_folder() {
+    let dir = with_data();
+    let data = format!("++workload.dataset.data_folder={}", dir.path("data/small").display());
+    dlio(&dir, "small", "leaf", &[&data, "hydra.job.chdir=True"]).run().exits(0);
+    is_complete(&dir, "leaf", 1);
+}
+
+#[test]
+fn a_configuration_that_cannot_be_written_leaves_no_earlier_summary() {
+    let dir = with_data();
+    dir.write("leaf/summary.json", "{}");
+    dir.write("leaf/dlio_config", "a file");
+    dlio(&dir, "small", "leaf", &[]).run().exits(3).says("dlio_config");
+    assert!(!dir.path("leaf/summary.json").exists());
+    fs::create_dir_all(dir.path("elsewhere")).unwrap();
+    fs::create_dir_all(dir.path("linked")).unwrap();
+    symlink(dir.path("elsewhere"), dir.path("linked/dlio_config")).unwrap();
+    dlio(&dir, "small", "linked", &[]).run().exits(3).says("link");
+    assert_eq!(fs::read_dir(dir.path("elsewhere")).unwrap().count(), 0);
 }
 
 #[test]

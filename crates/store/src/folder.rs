@@ -58,16 +58,7 @@ impl Folder {
 
     /// Keeps writers out and lets readers in.
     pub(crate) fn lock_shared(&self) -> Result<(), StoreError> {
-        self.lock_by(FlockOperation::NonBlockingLockShared)
-    }
-
-    fn lock_by(&self, operation: FlockOperation) -> Result<(), StoreError> {
-        match rustix::fs::flock(self.root(), operation) {
-            Err(Errno::WOULDBLOCK) => Err(StoreError::Busy { name: self.root_shown() }),
-            // On a file system without locks, other processes are not kept out.
-            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-            Err(cause) => Err(self.failed(Operation::Lock, ".", cause)),
-        }
+        self.root.lock_by(FlockOperation::NonBlockingLockShared)
     }
 
     pub(crate) fn root(&self) -> BorrowedFd<'_> {
@@ -86,10 +77,6 @@ impl Folder {
 
     pub(crate) fn error(&self, operation: Operation, name: &Name, cause: Errno) -> StoreError {
         StoreError::io(operation, &self.shown(name), cause)
-    }
-
-    fn failed(&self, operation: Operation, name: &str, cause: Errno) -> StoreError {
-        StoreError::io(operation, &self.path_of(name), cause)
     }
 
     pub(crate) fn path_of(&self, name: &str) -> String {
@@ -146,7 +133,7 @@ impl Files for Folder {
     }
 
     fn lock(&self) -> Result<(), StoreError> {
-        self.lock_by(FlockOperation::NonBlockingLockExclusive)
+        self.root.lock()
     }
 
     fn remove_leftovers(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<(), StoreError> {

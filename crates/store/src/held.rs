@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 
 use model::names::Name;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use crate::folder::existing_ancestor;
@@ -293,6 +293,20 @@ impl FolderHandle {
     /// Flushes everything on the file system of this folder.
     pub(crate) fn sync_file_system(&self) -> Result<(), StoreError> {
         rustix::fs::syncfs(&self.fd).map_err(|cause| self.failed(Operation::Sync, "", cause))
+    }
+
+    /// Keeps other processes that lock this folder out, as long as it is held.
+    pub fn lock(&self) -> Result<(), StoreError> {
+        self.lock_by(FlockOperation::NonBlockingLockExclusive)
+    }
+
+    pub(crate) fn lock_by(&self, operation: FlockOperation) -> Result<(), StoreError> {
+        match rustix::fs::flock(&self.fd, operation) {
+            Err(Errno::WOULDBLOCK) => Err(StoreError::Busy { name: self.path().display().to_string() }),
+            // On a file system without locks, other processes are not kept out.
+            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(cause) => Err(self.failed(Operation::Lock, ".", cause)),
+        }
     }
 
     /// Flushes the names in this folder.

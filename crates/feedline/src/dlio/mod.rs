@@ -13,7 +13,7 @@ mod run;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use clap::Args;
 use engine::{Stop, World};
 use session::{agree, of_member_0};
@@ -94,7 +94,7 @@ pub(crate) fn dlio(flags: &DlioFlags, world: &dyn World) -> CommandResult {
         None => Ok(Exit::Ok),
         Some(Composed::Print(text)) => report::out(&text).map(|()| Exit::Ok),
         Some(Composed::Jobs(jobs)) if flags.program == DlioProgram::Query => {
-            jobs.iter().try_fold(Exit::Ok, |_, job| query::query(&job.config))
+            jobs.iter().try_fold(Exit::Ok, |_, job| query::query(&job.resolved))
         }
         Some(Composed::Jobs(jobs)) => run_all(&jobs, &variables, world, &stop),
     }
@@ -110,15 +110,38 @@ fn compose(flags: &DlioFlags, world: &dyn World) -> Result<Option<Composed>, Fai
         argument.to_str().map(str::to_owned).ok_or_else(|| anyhow!("the argument {shown} is not valid UTF-8"))
     };
     let arguments: anyhow::Result<Vec<String>> = flags.arguments.iter().map(text).collect();
-    arguments.and_then(|arguments| hydra::compose_here(&arguments)).map(Some).map_err(Failure::usage)
+    let composed = arguments.and_then(|arguments| hydra::compose_here(&arguments)).map_err(Failure::usage)?;
+    match composed {
+        Composed::Print(text) => Ok(Some(Composed::Print(text))),
+        Composed::Jobs(jobs) => {
+            let jobs: Result<Vec<Job>, Failure> = jobs.into_iter().map(with_full_path).collect();
+            Ok(Some(Composed::Jobs(jobs?)))
+        }
+    }
 }
 
-/// The jobs of a multirun follow one another. One that fails ends it.
+/// The job with the full path of its folder: the job may change the working folder.
+fn with_full_path(job: Job) -> Result<Job, Failure> {
+    let given = if job.folder.as_os_str().is_empty() { Path::new(".") } else { &job.folder };
+    let folder = std::path::absolute(given);
+    let folder = folder.with_context(|| format!("cannot find the folder {}", given.display()));
+    Ok(Job { folder: folder.map_err(Failure::refused)?, ..job })
+}
+
+/// The jobs of a multirun follow one another, also after one that could not run, as in Hydra. The first failure is that
+/// of the command. One that was interrupted ends the command.
 fn run_all(jobs: &[Job], variables: &Variables, world: &dyn World, stop: &Stop) -> CommandResult {
-    let mut worst = Exit::Ok;
+    let mut first = Ok(Exit::Ok);
     for job in jobs {
-        let exit = run::run(job, variables, world, stop)?;
-        worst = if worst == Exit::Ok { exit } else { worst };
+        let ending = run::run(job, variables, world, stop);
+        let ends =
+            matches!(&ending, Err(failure) if matches!(failure.exit, Exit::Incomplete | Exit::Internal));
+        if matches!(first, Ok(Exit::Ok)) {
+            first = ending;
+        }
+        if ends {
+            break;
+        }
     }
-    Ok(worst)
+    first
 }

@@ -16,7 +16,7 @@ use store::{FolderHandle, make_path};
 
 use super::environment::Variables;
 use super::job::Job;
-use super::leaf::{LeafWriter, OwnRun};
+use super::leaf::{self, LOG, LeafWriter, OwnRun};
 use crate::commands::performed::{PerformedRun, RunSetup};
 use crate::commands::read;
 use crate::exit::{CommandResult, Exit, Failure};
@@ -24,9 +24,6 @@ use crate::exit::{CommandResult, Exit, Failure};
 /// How to write the data set that a run does not find.
 const HOW_TO_GENERATE: &str = "\
 create it with the same arguments and ++workload.workflow.generate_data=True ++workload.workflow.train=False";
-
-/// The name of the log if the workload cannot be read.
-const LOG: &str = "dlio.log";
 
 /// Runs a job with all processes.
 pub(super) fn run(job: &Job, variables: &Variables, world: &dyn World, stop: &Stop) -> CommandResult {
@@ -37,10 +34,12 @@ pub(super) fn run(job: &Job, variables: &Variables, world: &dyn World, stop: &St
     let (overrides, notices) = variables.overrides();
     let asked = read(Ask { overrides, ..ask(job, world) }).map_err(Failure::from);
     let spec = asked.as_ref().map(|asked| &asked.spec).ok();
-    let folder = spec.and_then(|spec| spec.output.folder.as_deref()).map_or(job.folder.as_path(), Path::new);
+    let folder = spec.and_then(|spec| spec.output.folder.as_deref());
+    let folder = folder.filter(|folder| !folder.is_empty()).map_or(job.folder.as_path(), Path::new);
     let log = spec.map_or(LOG, |spec| &spec.output.log_file);
     // Also for a workload that cannot be read: the folder may have the summary of an earlier run.
-    let begun = LeafWriter::begin(folder, log, world.member() == 0).map_err(Failure::refused);
+    let leads = (world.member() == 0).then(|| world.members());
+    let begun = LeafWriter::begin(folder, log, leads).map_err(Failure::refused);
     let leaf = agree(begun, world, stop)?;
     for notice in job.notices.iter().chain(&notices) {
         leaf.log().warning(notice);
@@ -54,16 +53,22 @@ fn prepare(job: &Job, world: &dyn World) -> anyhow::Result<()> {
     if world.member() == 0 {
         let place = || format!("cannot write to the output folder {}", job.folder.display());
         drop(make_path(&job.folder).with_context(place)?);
+        let folder = FolderHandle::open(&job.folder).with_context(place)?;
+        // First, so that the summary of an earlier run is never next to the configuration of this one.
+        leaf::remove_summary(&folder).with_context(place)?;
         if let Some(subfolder) = &job.subfolder {
-            write_configuration(job, &job.folder.join(subfolder)).with_context(place)?;
+            write_configuration(job, folder, Path::new(subfolder)).with_context(place)?;
         }
     }
     Ok(())
 }
 
-fn write_configuration(job: &Job, folder: &Path) -> anyhow::Result<()> {
-    drop(make_path(folder)?);
-    let folder = FolderHandle::open(folder)?;
+/// Writes the three files to a folder below the output folder. No link on the way is followed.
+fn write_configuration(job: &Job, mut folder: FolderHandle, subfolder: &Path) -> anyhow::Result<()> {
+    for name in subfolder {
+        folder.make_folder(name)?;
+        folder = folder.below(name)?;
+    }
     for (name, text) in
         [("config.yaml", &job.config), ("hydra.yaml", &job.hydra), ("overrides.yaml", &job.overrides)]
     {
@@ -95,7 +100,7 @@ impl Drop for WorkingFolder {
 fn ask(job: &Job, world: &dyn World) -> Ask {
     let source = job.subfolder.as_ref().map(|subfolder| job.folder.join(subfolder).join("config.yaml"));
     let source = source.map_or("the configuration".to_owned(), |path| path.display().to_string());
-    let (name, text) = (job.workload.clone(), job.config.clone());
+    let (name, text) = (job.workload.clone(), job.resolved.clone());
     Ask {
         ranks: Some(world.members()),
         unknown_keys: UnknownKeys::Report,

@@ -19,7 +19,7 @@ use model::spec::Spec;
 use model::units::Nanos;
 use model::warning::Warning;
 use session::{Activity, ObservedWork, Observer};
-use store::{FolderHandle, make_path};
+use store::FolderHandle;
 
 use super::level::LogLevel;
 use crate::{progress, report};
@@ -39,6 +39,7 @@ pub(crate) struct LeafLog {
 
 struct LogFile {
     file: File,
+    /// The full path.
     shown: String,
     /// The first error. The run continues, but its result is incomplete.
     failure: Option<std::io::Error>,
@@ -61,17 +62,12 @@ impl LeafLog {
     }
 
     /// Opens a new log in place of an earlier one, which must be a regular file.
-    pub(super) fn create(path: &Path) -> anyhow::Result<LeafLog> {
-        let cannot = || format!("cannot write the log {}", path.display());
-        let name = path.file_name().ok_or_else(|| anyhow!("output.log_file is not the name of a file"));
-        let name = name.with_context(cannot)?;
-        let parent = path.parent().unwrap_or(Path::new(""));
-        drop(make_path(parent).with_context(cannot)?);
-        let folder = FolderHandle::open(parent).with_context(cannot)?;
+    pub(super) fn create(folder: &FolderHandle, name: &str) -> anyhow::Result<LeafLog> {
+        let cannot = || format!("cannot write the log {}", folder.shown(name));
         folder.remove(name).with_context(cannot)?;
         let file = folder.open_or_create(name, true).with_context(cannot)?;
         let (level, mistake) = LogLevel::of_environment();
-        let log = LeafLog::to(level, file, path.display().to_string());
+        let log = LeafLog::to(level, file, folder.shown(name));
         log.result(&format!("feedline {} runs this benchmark in place of DLIO", env!("CARGO_PKG_VERSION")));
         mistake.iter().for_each(|mistake| log.warning(mistake));
         Ok(log)
@@ -177,6 +173,19 @@ impl LeafLog {
         report::note(line);
         if to.failure.is_none() {
             to.failure = to.file.write_all(format!("{line}\n").as_bytes()).err();
+        }
+    }
+
+    /// An error if another run has replaced the log. The lock of the folder prevents that, but not all file systems have
+    /// locks between hosts.
+    pub(super) fn check_named(&self, folder: &FolderHandle) -> anyhow::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let to = file.lock().unwrap_or_else(PoisonError::into_inner);
+        match Path::new(&to.shown).file_name().is_some_and(|name| folder.is_named(name, &to.file)) {
+            true => Ok(()),
+            false => {
+                Err(anyhow!("another run has replaced {}; give each run its own hydra.run.dir", to.shown))
+            }
         }
     }
 

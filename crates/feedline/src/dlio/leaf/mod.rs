@@ -9,7 +9,7 @@ mod ranks;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use model::verdict::Status;
 use store::{FolderHandle, make_path};
 
@@ -19,6 +19,9 @@ use crate::report::write_pretty;
 pub(crate) use log::LeafLog;
 pub(crate) use ranks::OwnRun;
 
+/// The default of `output.log_file`.
+pub(crate) const LOG: &str = "dlio.log";
+
 /// The leaf of a run, as one process sees it.
 pub(crate) struct LeafWriter {
     path: PathBuf,
@@ -27,18 +30,20 @@ pub(crate) struct LeafWriter {
 }
 
 impl LeafWriter {
-    /// Every process calls this, and none writes files of its ranks before process 0 (`leads`) has returned: it removes
-    /// the files of an earlier run in the same folder, and opens the log. `log_file` is `output.log_file`.
-    pub(crate) fn begin(path: &Path, log_file: &str, leads: bool) -> anyhow::Result<LeafWriter> {
+    /// Every process calls this, and none writes files of its ranks before process 0 has returned. Process 0, which
+    /// gives the number of ranks, keeps other runs out of the folder, removes the files of an earlier run, checks that
+    /// nothing is in the way of this one, and opens the log. `log_file` is `output.log_file`.
+    pub(crate) fn begin(path: &Path, log_file: &str, leads: Option<u64>) -> anyhow::Result<LeafWriter> {
         let cannot = || format!("cannot use the output folder {}", path.display());
         drop(make_path(path).with_context(cannot)?);
         let folder = FolderHandle::open(path).with_context(cannot)?;
         let log = match leads {
-            true => {
-                remove_earlier(&folder).with_context(cannot)?;
-                LeafLog::create(&path.join(log_file))?
+            Some(ranks) => {
+                claim(&folder).with_context(cannot)?;
+                remove_earlier(&folder, ranks).with_context(cannot)?;
+                LeafLog::create(&folder, log_name(log_file)?)?
             }
-            false => LeafLog::silent(),
+            None => LeafLog::silent(),
         };
         Ok(LeafWriter { path: path.to_owned(), folder, log })
     }
@@ -66,31 +71,65 @@ impl LeafWriter {
         self.folder.make_folder(IN_LEAF).with_context(own)?;
         folder::write_below(&self.folder.below(IN_LEAF).with_context(own)?, outcome)?;
         closing::report(&self.log, outcome);
-        if outcome.verdict.status != Status::Incomplete {
-            folder::replace(&self.folder, SUMMARY, &|to| write_pretty(to, &outcome.leaf_summary()))?;
-            self.folder.sync().with_context(|| format!("cannot flush {}", self.path.display()))?;
-            self.log.result(&format!("Saved outputs in {}", self.path.display()));
+        if outcome.verdict.status == Status::Incomplete {
+            return self.log.finish();
         }
-        self.log.finish()
+        // A complete leaf has a complete log, so the summary follows the last line.
+        self.log.result(&format!("Saved outputs in {}", self.path.display()));
+        self.log.finish()?;
+        self.log.check_named(&self.folder)?;
+        folder::replace(&self.folder, SUMMARY, &|to| write_pretty(to, &outcome.leaf_summary()))?;
+        self.folder.sync().with_context(|| format!("cannot flush {}", self.path.display()))
     }
 }
 
-/// Removes the files of an earlier run, the summary first: while it is there, the leaf counts as complete.
-fn remove_earlier(folder: &FolderHandle) -> anyhow::Result<()> {
+/// Keeps other runs out of the folder.
+fn claim(folder: &FolderHandle) -> anyhow::Result<()> {
+    folder.lock().context("another run writes to it; give each run its own hydra.run.dir")
+}
+
+/// Removes the summary of an earlier run: while it is there, the folder counts as a complete result.
+pub(crate) fn remove_summary(folder: &FolderHandle) -> anyhow::Result<()> {
     folder.remove(SUMMARY)?;
     // A link stays, and so does the file of another user.
     folder.check_free(SUMMARY)?;
-    folder.sync()?;
+    Ok(folder.sync()?)
+}
+
+/// The name of the log: a name of its own in the folder.
+fn log_name(log_file: &str) -> anyhow::Result<&str> {
+    match log_file {
+        "" => Ok(LOG),
+        SUMMARY | IN_LEAF | "." | ".." => {
+            bail!("output.log_file: '{log_file}' is the name of another part of the result")
+        }
+        name if ranks::is_rank_file(name) => bail!("output.log_file: '{name}' is the name of a rank's file"),
+        name if name.contains('/') => {
+            bail!(
+                "output.log_file: '{name}' is a path; the log is a file in the output folder, so give its name only"
+            )
+        }
+        name => Ok(name),
+    }
+}
+
+/// Removes the files of an earlier run. What is left under the names of this run's files would stop it at its end.
+fn remove_earlier(folder: &FolderHandle, ranks: u64) -> anyhow::Result<()> {
+    remove_summary(folder)?;
     for entry in std::fs::read_dir(folder.path())? {
         let name = entry?.file_name();
         if name.to_str().is_some_and(ranks::is_rank_file) {
             folder.remove(&name)?;
         }
     }
-    if let Ok(own) = folder.below(IN_LEAF) {
-        folder::remove_below(&own)?;
+    for rank in 0..ranks {
+        folder.check_free(ranks::output_name(rank))?;
+        folder.check_free(ranks::stats_name(rank))?;
     }
-    Ok(())
+    match folder.check_free(IN_LEAF) {
+        Ok(()) => Ok(()),
+        Err(_) => Ok(folder::remove_below(&folder.below(IN_LEAF)?)?),
+    }
 }
 
 #[cfg(test)]

@@ -155,7 +155,7 @@ impl Ended {
 
     /// Writes all files of a leaf.
     fn write(&self, path: &Path) -> LeafWriter {
-        let leaf = LeafWriter::begin(path, "dlio.log", true).unwrap();
+        let leaf = LeafWriter::begin(path, "dlio.log", Some(2)).unwrap();
         leaf.write_ranks(&self.own()).unwrap();
         leaf.conclude(&self.outcome()).unwrap();
         leaf

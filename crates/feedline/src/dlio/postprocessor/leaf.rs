@@ -1,7 +1,6 @@
 //! The times in a result folder: when epochs and phases started and ended, and how long the steps of all ranks took.
 //! DLIO's versions spell the files and phases differently; all spellings are read.
 
-
 use anyhow::{Context, bail};
 use jiff::civil::DateTime;
 use serde_json::{Map, Value};
