@@ -209,6 +209,33 @@ fn ranks_that_are_dealt_to_hosts_unevenly_are_counted_per_host() {
 }
 
 #[test]
+fn an_output_folder_that_is_not_shared_is_refused_before_the_run() {
+    let dir = with_data();
+    let hosts = Hosts::new(&dir, 2);
+    hosts.own_folder(1, "leaf");
+    let arguments = arguments("small", "leaf", &[]);
+    let done = hosts.feedline(Mpi::OpenMpi4, 2, &with_dlio(&arguments)).run();
+    if done.code() == Some(0) {
+        done.fail("a leaf without the files of rank 1 is not complete");
+    }
+    done.says("is not the one of process 0").says(hosts.name(1));
+    assert!(!dir.path("leaf/summary.json").exists());
+}
+
+#[test]
+fn two_jobs_cannot_write_to_the_same_folder() {
+    let dir = with_data();
+    let long = ["++workload.train.computation_time=0.2", "++workload.train.epochs=3"];
+    let mut first = dlio(&dir, "small", "leaf", &long).start();
+    first.until_thread("reader");
+    let config = dir.read("leaf/dlio_config/config.yaml");
+    dlio(&dir, "small", "leaf", &["++workload.train.epochs=1"]).run().exits(3).says("another feedline");
+    assert_eq!(dir.read("leaf/dlio_config/config.yaml"), config, "nothing of the first job was replaced");
+    first.wait().exits(0);
+    assert_eq!(is_complete(&dir, "leaf", 1)["epochs"], 3);
+}
+
+#[test]
 fn a_rank_that_is_killed_ends_the_job_without_a_summary() {
     for mpi in Mpi::ALL {
         let dir = with_data();
@@ -353,6 +380,32 @@ fn interpolations_are_resolved_for_the_run_and_kept_in_the_file() {
     dlio(&dir, "small", "leaf", &more).run().exits(0);
     assert_eq!(is_complete(&dir, "leaf", 1)["epochs"], 2);
     assert!(dir.read("leaf/dlio_config/config.yaml").contains("epochs: ${workload.reader.batch_size}"));
+}
+
+#[test]
+fn the_first_files_of_a_larger_data_set_are_read() {
+    let dir = with_data();
+    let done = dlio(&dir, "small", "leaf", &["++workload.dataset.num_files_train=20"]).run().exits(0);
+    done.says("the data set has 36 training files; the run reads the first 20");
+    let summary = is_complete(&dir, "leaf", 1);
+    assert_eq!(summary["num_files_train"], 20);
+    assert_eq!(steps(&dir, "leaf", 0, "1", "load"), 10);
+    dlio(&dir, "small", "more", &["++workload.dataset.num_files_train=40"]).run().exits(3);
+}
+
+#[test]
+fn a_data_set_can_be_generated_next_to_checkpoints() {
+    let dir = folder();
+    let more = [
+        "++workload.workflow.generate_data=True",
+        "++workload.dataset.num_files_train=4",
+        "++workload.dataset.data_folder=data/tiny",
+        "++workload.checkpoint.num_checkpoints_write=1",
+    ];
+    let done = dlio(&dir, "tiny", "leaf", &more).run().exits(0);
+    assert!(!done.stderr.contains("has no effect"), "{}", done.stderr);
+    is_complete(&dir, "leaf", 1);
+    assert_eq!(dir.tree("data/tiny/train").len(), 4);
 }
 
 #[test]

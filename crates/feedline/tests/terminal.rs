@@ -11,7 +11,10 @@ use crate::util::{Dir, SMALL};
 fn commands(dir: &Dir) -> Vec<String> {
     let help = dir.feedline(&["--help"]).run().exits(0).stdout;
     let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
-    let names = list.lines().filter(|line| !line.starts_with("   ") && !line.starts_with("  help "));
+    // The help of `dlio` is that of Hydra.
+    let names = list.lines().filter(|line| {
+        !line.starts_with("   ") && !line.starts_with("  help ") && !line.starts_with("  dlio ")
+    });
     let names: Vec<String> = names.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect();
     assert!(names.len() > 10, "{names:?}");
     names

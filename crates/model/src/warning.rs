@@ -23,6 +23,8 @@ pub enum Warning {
     OtherSpelling { at: KeyOrigin, key: String },
     /// A key that is not in the table of keys, and what it may mean.
     UnknownKey { at: KeyOrigin, hint: Option<String> },
+    /// The data set has more files than the run reads.
+    PartOfDataSet { asked: u64, generated: u64 },
     /// `read_threads: 0` requests reading inside the training process.
     NoReaders { at: KeyOrigin },
 }
@@ -38,6 +40,7 @@ impl Warning {
             Warning::OtherSpelling { at, .. }
             | Warning::UnknownKey { at, .. }
             | Warning::NoReaders { at } => concern(at),
+            Warning::PartOfDataSet { .. } => true,
         };
         concerns.then_some(self)
     }
@@ -49,6 +52,9 @@ impl Warning {
             Warning::NoEffect { .. } => "remove them".into(),
             Warning::OtherSpelling { key, .. } => format!("write '{key}', the current name"),
             Warning::UnknownKey { .. } => "remove or correct it".into(),
+            Warning::PartOfDataSet { generated, .. } => {
+                format!("to state it, set dataset.num_files_generated to {generated}")
+            }
             Warning::NoReaders { .. } => "set reader.read_threads to 1 or more".into(),
         }
     }
@@ -68,6 +74,9 @@ impl fmt::Display for Warning {
             Warning::UnknownKey { at, hint } => {
                 write!(f, "'{}' at {} has no effect: the key is not known", at.key, at.place)?;
                 hint.as_ref().map_or(Ok(()), |hint| write!(f, "; {hint}"))
+            }
+            Warning::PartOfDataSet { asked, generated } => {
+                write!(f, "the data set has {generated} training files; the run reads the first {asked}")
             }
             Warning::NoReaders { at } => {
                 write!(f, "'{}' at {} is 0; one reader is used anyway", at.key, at.place)

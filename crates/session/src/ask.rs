@@ -253,16 +253,14 @@ impl Asked {
     /// one. A manifest that cannot be read is reported when the data set is checked.
     pub(crate) fn count_by_manifest(&mut self) {
         if self.ask.file_counts == FileCounts::OfWorkload {
-            return;
+            return self.read_first_files();
         }
         let counts_validation = self.counts_validation_files();
         let counts = self.counts_files() || self.states("dataset.num_files_generated");
         if counts && counts_validation {
             return;
         }
-        let folder = self.data_folder().ok().and_then(|folder| Posix::open(&folder, Mode::default()).ok());
-        let manifest = folder.and_then(|folder| read_manifest(&folder).ok().flatten());
-        let Some((train, valid)) = manifest.and_then(|manifest| manifest.counts()) else { return };
+        let Some((train, valid)) = self.counts_of_manifest() else { return };
         let set = &mut self.spec.dataset;
         if !counts {
             set.num_files_train = train;
@@ -270,6 +268,25 @@ impl Asked {
         }
         if !counts_validation {
             set.num_files_eval = valid;
+        }
+    }
+
+    /// The numbers of training and validation files by the manifest in the data folder.
+    fn counts_of_manifest(&self) -> Option<(u64, u64)> {
+        let folder = Posix::open(&self.data_folder().ok()?, Mode::default()).ok()?;
+        read_manifest(&folder).ok().flatten()?.counts()
+    }
+
+    /// DLIO reads the first files of a data set that has more than the workload asks for.
+    fn read_first_files(&mut self) {
+        let generates = self.spec.workflow.generate_data;
+        if generates || !self.spec.workflow.train || self.states("dataset.num_files_generated") {
+            return;
+        }
+        let asked = self.spec.dataset.num_files_train;
+        if let Some((train, _)) = self.counts_of_manifest().filter(|(train, _)| *train > asked) {
+            self.spec.dataset.num_files_generated = Some(train);
+            self.warnings.push(Warning::PartOfDataSet { asked, generated: train });
         }
     }
 
@@ -305,10 +322,14 @@ impl Asked {
             self.warn_of(key, why);
         }
         let Some(saved) = &plan.checkpoint else { return };
-        // False has no effect anywhere, and a front end may have written the data set already.
-        let may_generate = self.spec.workflow.generate_data && self.ask.generate != Generate::Never;
+        // A front end may have written the data set already, and then its keys had their effect.
+        let (generates, never) = (self.spec.workflow.generate_data, self.ask.generate == Generate::Never);
+        let has_effect = |key: &&'static str| match *key {
+            "workflow.generate_data" => !generates || never,
+            key => generates && never && (key.starts_with("dataset.") || key.starts_with("storage.")),
+        };
         let given: Vec<&'static str> = self.origins.keys().copied().collect();
-        for key in given.into_iter().filter(|key| may_generate || *key != "workflow.generate_data") {
+        for key in given.into_iter().filter(|key| !has_effect(key)) {
             if let Some(why) = checkpoint::idle(saved, key) {
                 self.warn_of(key, why);
             }

@@ -9,7 +9,7 @@ pub enum Launcher {
     OpenMpi {
         major: Option<u64>,
     },
-    /// mpiexec of MPICH and its relatives.
+    /// mpiexec of MPICH and its relatives, such as MVAPICH2.
     Hydra,
     /// srun, and which interface it offers to MPI libraries.
     Slurm(SlurmInterface),
@@ -89,6 +89,10 @@ pub fn launch(get: &dyn Fn(&str) -> Option<String>) -> Option<Launch> {
         let rank = number("PMI_RANK").or_else(|| number("PMI_ID"));
         return started(Launcher::Hydra, rank, number("PMI_SIZE"));
     }
+    // mpirun_rsh of MVAPICH2, whose library has the interface of MPICH's.
+    if is_set("MV2_COMM_WORLD_SIZE") {
+        return started(Launcher::Hydra, number("MV2_COMM_WORLD_RANK"), number("MV2_COMM_WORLD_SIZE"));
+    }
     if is_set("PMIX_RANK") && is_set("PMIX_NAMESPACE") {
         return started(Launcher::Pmix, number("PMIX_RANK"), None);
     }
@@ -114,6 +118,8 @@ mod tests {
         assert_eq!(of(&five), four(Launcher::OpenMpi { major: Some(5) }, 2));
         let hydra = [("PMI_SIZE", "4"), ("PMI_RANK", "3"), ("PMI_FD", "6")];
         assert_eq!(of(&hydra), four(Launcher::Hydra, 3));
+        let mvapich = [("MV2_COMM_WORLD_SIZE", "4"), ("MV2_COMM_WORLD_RANK", "1")];
+        assert_eq!(of(&mvapich), four(Launcher::Hydra, 1));
         let step = [("SLURM_STEP_NUM_TASKS", "4"), ("SLURM_PROCID", "1")];
         assert_eq!(of(&step), four(Launcher::Slurm(SlurmInterface::None), 1));
         let with = |more: &[(&'static str, &'static str)]| of(&[&step[..], more].concat());

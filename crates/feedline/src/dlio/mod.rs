@@ -9,6 +9,7 @@ pub(crate) mod leaf;
 mod postprocessor;
 mod query;
 mod run;
+mod wording;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! Runs a job: turns it into a `session::Ask`, lets `session` settle and run it with all processes, one rank each, and
 //! has its leaf written. The steps are those of `feedline run` and `feedline generate`; only input and output differ.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use engine::host::Host;
 use engine::{Stop, World};
 use model::spec::{DLIO_NUMBERS, UnknownKeys};
@@ -11,12 +11,13 @@ use model::verdict::Status;
 use model::warning::Warning;
 use session::{
     Ask, Asked, CalibrationTime, DataSetTask, FileCounts, Generate, WorkloadText, agree, default_writers,
+    of_member_0,
 };
 use store::{FolderHandle, make_path};
 
 use super::environment::Variables;
 use super::job::Job;
-use super::leaf::{self, LOG, LeafWriter, OwnRun};
+use super::leaf::{self, LOG, LeafLead, LeafWriter, OwnRun};
 use crate::commands::performed::{PerformedRun, RunSetup};
 use crate::commands::read;
 use crate::exit::{CommandResult, Exit, Failure};
@@ -28,7 +29,8 @@ create it with the same arguments and ++workload.workflow.generate_data=True ++w
 /// Runs a job with all processes.
 pub(super) fn run(job: &Job, variables: &Variables, world: &dyn World, stop: &Stop) -> CommandResult {
     let host = Host::look();
-    agree(prepare(job, world).map_err(Failure::refused), world, stop)?;
+    // Held until the end: it keeps other runs out of the folder.
+    let _claim = agree(prepare(job, world).map_err(Failure::refused), world, stop)?;
     let entered = job.changes_folder.then(|| WorkingFolder::enter(&job.folder)).transpose();
     let _back = agree(entered.map_err(Failure::refused), world, stop)?;
     let (overrides, notices) = variables.overrides();
@@ -38,9 +40,12 @@ pub(super) fn run(job: &Job, variables: &Variables, world: &dyn World, stop: &St
     let folder = folder.filter(|folder| !folder.is_empty()).map_or(job.folder.as_path(), Path::new);
     let log = spec.map_or(LOG, |spec| &spec.output.log_file);
     // Also for a workload that cannot be read: the folder may have the summary of an earlier run.
-    let leads = (world.member() == 0).then(|| world.members());
+    let is_claimed = folder == job.folder;
+    let leads = (world.member() == 0).then(|| LeafLead { ranks: world.members(), is_claimed });
     let begun = LeafWriter::begin(folder, log, leads).map_err(Failure::refused);
     let leaf = agree(begun, world, stop)?;
+    let mark = of_member_0(leaf.mark(), world, stop)?;
+    agree(leaf.check_shared(mark.as_deref()).map_err(Failure::refused), world, stop)?;
     for notice in job.notices.iter().chain(&notices) {
         leaf.log().warning(notice);
     }
@@ -48,24 +53,34 @@ pub(super) fn run(job: &Job, variables: &Variables, world: &dyn World, stop: &St
     asked.and_then(|asked| work.run(asked)).map_err(|failure| work.logged(failure))
 }
 
-/// Makes the output folder and writes the configuration to it, as Hydra does before a job starts.
-fn prepare(job: &Job, world: &dyn World) -> anyhow::Result<()> {
-    if world.member() == 0 {
-        let place = || format!("cannot write to the output folder {}", job.folder.display());
-        drop(make_path(&job.folder).with_context(place)?);
-        let folder = FolderHandle::open(&job.folder).with_context(place)?;
-        // First, so that the summary of an earlier run is never next to the configuration of this one.
-        leaf::remove_summary(&folder).with_context(place)?;
-        if let Some(subfolder) = &job.subfolder {
-            write_configuration(job, folder, Path::new(subfolder)).with_context(place)?;
-        }
+/// Makes the output folder, keeps other runs out of it and writes the configuration to it, as Hydra does before a job
+/// starts. Process 0 does this.
+fn prepare(job: &Job, world: &dyn World) -> anyhow::Result<Option<FolderHandle>> {
+    if world.member() > 0 {
+        return Ok(None);
     }
-    Ok(())
+    let place = || format!("cannot write to the output folder {}", job.folder.display());
+    drop(make_path(&job.folder).with_context(place)?);
+    let folder = FolderHandle::open(&job.folder).with_context(place)?;
+    folder.lock().with_context(place)?;
+    // First, so that the summary of an earlier run is never next to the configuration of this one.
+    leaf::remove_summary(&folder).with_context(place)?;
+    if let Some(subfolder) = &job.subfolder {
+        write_configuration(job, &folder, Path::new(subfolder)).with_context(place)?;
+    }
+    Ok(Some(folder))
 }
 
 /// Writes the three files to a folder below the output folder. No link on the way is followed.
-fn write_configuration(job: &Job, mut folder: FolderHandle, subfolder: &Path) -> anyhow::Result<()> {
-    for name in subfolder {
+fn write_configuration(job: &Job, leaf: &FolderHandle, subfolder: &Path) -> anyhow::Result<()> {
+    let mut folder = leaf.below(".")?;
+    for part in subfolder.components() {
+        let Component::Normal(name) = part else {
+            bail!(
+                "hydra.output_subdir is {}; give the name of a folder in hydra.run.dir",
+                subfolder.display()
+            );
+        };
         folder.make_folder(name)?;
         folder = folder.below(name)?;
     }

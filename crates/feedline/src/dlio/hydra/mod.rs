@@ -129,6 +129,10 @@ impl ConfigFiles {
         let sources = self.repository().sources;
         for [path, ..] in configuration.defaults_table() {
             let path = path.trim_end_matches(".yaml");
+            // The primary configuration is never that of --config-dir, so a notice about it would be of no use.
+            if !path.contains('/') {
+                continue;
+            }
             let mut used: Option<Vec<String>> = None;
             for (index, source) in sources.iter().enumerate() {
                 let texts = source.read(path).map_err(|why| anyhow!(why))?;

@@ -114,7 +114,7 @@ impl ConfigSource for ConfigFolder {
     fn read(&self, path: &str) -> Result<Vec<String>, String> {
         let file = self.file(path);
         match std::fs::metadata(&file) {
-            Ok(facts) if !facts.is_dir() => {
+            Ok(facts) if facts.is_file() => {
                 let text = workloads::read_text(&file).map_err(|error| format!("{error:#}"))?;
                 Ok(vec![text])
             }

@@ -22,6 +22,7 @@ use session::{Activity, ObservedWork, Observer};
 use store::FolderHandle;
 
 use super::level::LogLevel;
+use crate::dlio::wording::with_arguments;
 use crate::{progress, report};
 
 /// How often steps are logged. Other events are logged at once.
@@ -94,7 +95,11 @@ impl LeafLog {
     /// What the user should know about the workload.
     pub(crate) fn warnings(&self, warnings: &[Warning]) {
         for warning in warnings {
-            self.warning(&format!("{warning}\n  help: {}", warning.remedy()));
+            // Many keys come from files and programs of others, so that advice to remove one is of no use.
+            match warning {
+                Warning::NoEffect { .. } => self.warning(&warning.to_string()),
+                _ => self.warning(&format!("{warning}\n  help: {}", warning.remedy())),
+            }
         }
     }
 
@@ -109,11 +114,16 @@ impl LeafLog {
         let _ = self.plan.set(LoggedPlan { ranks: plan.ranks, train, eval, checkpoint_bytes });
         if let Some(training) = &plan.training {
             let (data, (steps, batch), ranks) = (&training.data.train, train, plan.ranks);
-            self.output(&format!(
-                "Max steps per epoch: {steps} = {} * {} / {batch} / {ranks} (samples per file * num files / batch \
-                 size / comm size)",
-                data.samples_per_file, data.files
-            ));
+            let (per_file, files) = (data.samples_per_file, data.files);
+            let whole = per_file.saturating_mul(files) / batch.max(1) / ranks.max(1);
+            // A limit of steps, or files that are dealt to the ranks, give other numbers.
+            self.output(&match steps == whole {
+                true => format!(
+                    "Max steps per epoch: {steps} = {per_file} * {files} / {batch} / {ranks} (samples per file * num \
+                     files / batch size / comm size)"
+                ),
+                false => format!("Max steps per epoch: {steps}"),
+            });
         }
         if let (Some(training), (steps, batch)) =
             (plan.training.as_ref().filter(|plan| plan.eval.is_some()), eval)
@@ -155,11 +165,12 @@ impl LeafLog {
 
     /// A warning that is always logged.
     pub(super) fn alert(&self, text: &str) {
-        text.lines().for_each(|line| self.write(&format!("[WARNING] {line}")));
+        with_arguments(text).lines().for_each(|line| self.write(&format!("[WARNING] {line}")));
     }
 
     pub(crate) fn error(&self, text: &str) {
-        text.lines().for_each(|line| self.write(&format!("[ERROR] {} {line}", meter::timestamp())));
+        let write = |line: &str| self.write(&format!("[ERROR] {} {line}", meter::timestamp()));
+        with_arguments(text).lines().for_each(write);
     }
 
     fn step(&self, text: &str) {
@@ -176,8 +187,8 @@ impl LeafLog {
         }
     }
 
-    /// An error if another run has replaced the log. The lock of the folder prevents that, but not all file systems have
-    /// locks between hosts.
+    /// An error if another run has replaced the log. The lock of the folder prevents that, except on file systems
+    /// without locks between hosts.
     pub(super) fn check_named(&self, folder: &FolderHandle) -> anyhow::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let to = file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -211,8 +222,12 @@ impl Observer for LeafLog {
         // Created before the work starts, so that its first events are not lost.
         let lines = EventLines::new(self, shown.events.listen(detail));
         progress::beside(work, |over| lines.follow(over));
+        let (done, total) = (goal.done(&shown.progress()).0, goal.total);
         if generates {
-            self.output("Generation done");
+            self.output(&match done >= total {
+                true => "Generation done".to_owned(),
+                false => format!("Generation ended early: {done} of {total} files"),
+            });
         }
     }
 }

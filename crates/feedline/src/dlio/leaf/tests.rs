@@ -21,7 +21,7 @@ use serde_json::Value;
 use session::{Activity, ActivityUnit, Observer, SilentObserver, observed};
 use store::{Mode, Null, Selection};
 
-use super::{LeafWriter, OwnRun};
+use super::{LeafLead, LeafWriter, OwnRun};
 use crate::report::result::{Outcome, PeakMemory};
 
 /// Two ranks with different compute times, so that they wait for each other; 12 steps.
@@ -35,6 +35,7 @@ train: {epochs: 2, computation_time: {type: uniform, min: 0.01, max: 0.03}}
 evaluation: {eval_time: 0.01, epochs_between_evals: 2}
 checkpoint: {fsync: true}
 ";
+const LEADS: Option<LeafLead> = Some(LeafLead { ranks: 2, is_claimed: false });
 const EVALUATES: &str = "workflow.evaluation=true";
 const SAVES: [&str; 2] = ["workflow.checkpoint=true", "checkpoint.steps_between_checkpoints=5"];
 
@@ -155,7 +156,7 @@ impl Ended {
 
     /// Writes all files of a leaf.
     fn write(&self, path: &Path) -> LeafWriter {
-        let leaf = LeafWriter::begin(path, "dlio.log", Some(2)).unwrap();
+        let leaf = LeafWriter::begin(path, "dlio.log", LEADS).unwrap();
         leaf.write_ranks(&self.own()).unwrap();
         leaf.conclude(&self.outcome()).unwrap();
         leaf

@@ -59,7 +59,7 @@ fn a_leaf_has_dlios_files_and_a_folder_that_feedline_reads_back() {
 fn a_run_that_did_not_finish_has_no_summary() {
     let (root, mut ended) = (tempfile::tempdir().unwrap(), silent(&["train.epochs=1"]));
     ended.verdict.status = Status::Incomplete;
-    let leaf = LeafWriter::begin(root.path(), "dlio.log", Some(2)).unwrap();
+    let leaf = LeafWriter::begin(root.path(), "dlio.log", LEADS).unwrap();
     leaf.conclude(&ended.outcome()).unwrap();
     assert_eq!(names(root.path()), WHOLE[4..]);
 }
@@ -75,7 +75,7 @@ fn a_second_run_replaces_the_files_of_the_first_and_nothing_else() {
     ended.write(path);
     fs::write(path.join("7_output.json"), "of a run with more ranks").unwrap();
     fs::write(path.join("feedline/nodes.csv"), "of a run with more hosts").unwrap();
-    let leaf = LeafWriter::begin(path, "dlio.log", Some(2)).unwrap();
+    let leaf = LeafWriter::begin(path, "dlio.log", LEADS).unwrap();
     let mut left: Vec<&str> = foreign.to_vec();
     left.push("dlio.log");
     left.sort_unstable();
@@ -103,7 +103,7 @@ fn links_and_folders_with_the_names_of_files_are_refused() {
             fs::write(&target, "kept").unwrap();
         }
         symlink(&target, path.join(name)).unwrap();
-        let wrote = LeafWriter::begin(&path, "dlio.log", Some(2)).and_then(|leaf| {
+        let wrote = LeafWriter::begin(&path, "dlio.log", LEADS).and_then(|leaf| {
             leaf.write_ranks(&ended.own())?;
             leaf.conclude(&ended.outcome())
         });
@@ -122,15 +122,15 @@ fn links_and_folders_with_the_names_of_files_are_refused() {
 #[test]
 fn the_log_may_have_another_name_but_none_of_the_leafs() {
     let root = tempfile::tempdir().unwrap();
-    LeafWriter::begin(&root.path().join("leaf"), "run.log", Some(2)).unwrap();
-    LeafWriter::begin(&root.path().join("leaf"), "", Some(2)).unwrap();
+    LeafWriter::begin(&root.path().join("leaf"), "run.log", LEADS).unwrap();
+    LeafWriter::begin(&root.path().join("leaf"), "", LEADS).unwrap();
     assert_eq!(names(root.path()), ["leaf/dlio.log", "leaf/run.log"]);
     let elsewhere = root.path().join("other.log");
     fs::write(&elsewhere, "kept").unwrap();
     for name in
         ["..", "logs/run.log", elsewhere.to_str().unwrap(), "summary.json", "0_output.json", "feedline"]
     {
-        let error = format!("{:#}", LeafWriter::begin(root.path(), name, Some(2)).err().unwrap());
+        let error = format!("{:#}", LeafWriter::begin(root.path(), name, LEADS).err().unwrap());
         assert!(error.contains("output.log_file"), "{name}: {error}");
     }
     assert_eq!(fs::read_to_string(elsewhere).unwrap(), "kept");
@@ -139,9 +139,9 @@ fn the_log_may_have_another_name_but_none_of_the_leafs() {
 #[test]
 fn two_runs_cannot_have_the_same_leaf() {
     let (root, ended) = (tempfile::tempdir().unwrap(), silent(&["train.epochs=1"]));
-    let first = LeafWriter::begin(root.path(), "dlio.log", Some(2)).unwrap();
-    let error = format!("{:#}", LeafWriter::begin(root.path(), "dlio.log", Some(2)).err().unwrap());
-    assert!(error.contains("another run writes to it"), "{error}");
+    let first = LeafWriter::begin(root.path(), "dlio.log", LEADS).unwrap();
+    let error = format!("{:#}", LeafWriter::begin(root.path(), "dlio.log", LEADS).err().unwrap());
+    assert!(error.contains("another feedline is writing to"), "{error}");
     // As on a file system without locks between hosts.
     fs::remove_file(root.path().join("dlio.log")).unwrap();
     fs::write(root.path().join("dlio.log"), "of another run").unwrap();
@@ -160,7 +160,7 @@ fn what_is_in_the_way_is_found_before_the_run() {
             true => fs::create_dir(root.path().join(name)).unwrap(),
             false => fs::write(root.path().join(name), "mine").unwrap(),
         }
-        let error = format!("{:#}", LeafWriter::begin(root.path(), "dlio.log", Some(2)).err().unwrap());
+        let error = format!("{:#}", LeafWriter::begin(root.path(), "dlio.log", LEADS).err().unwrap());
         assert!(error.contains(name), "{error}");
     }
 }
