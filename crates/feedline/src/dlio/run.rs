@@ -163,6 +163,7 @@ impl JobRun<'_> {
         let writers = default_writers(&asked.spec, self.host, self.world);
         let task = DataSetTask { keep_seed: false, verify: false, writers, overwrite: false };
         task.run(asked, self.world, self.leaf.log(), self.stop)?;
+        self.leaf.log().generated();
         self.leaf.log().finish().map_err(Failure::incomplete)?;
         Ok(Exit::Ok)
     }

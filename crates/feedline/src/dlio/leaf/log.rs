@@ -36,6 +36,8 @@ pub(crate) struct LeafLog {
     /// `None` for a process that logs nothing.
     file: Option<Mutex<LogFile>>,
     plan: OnceLock<LoggedPlan>,
+    /// Whether data is being generated.
+    generates: AtomicBool,
 }
 
 struct LogFile {
@@ -59,7 +61,8 @@ struct LoggedPlan {
 
 impl LeafLog {
     pub(super) fn silent() -> LeafLog {
-        LeafLog { level: LogLevel::default(), file: None, plan: OnceLock::new() }
+        let generates = AtomicBool::new(false);
+        LeafLog { level: LogLevel::default(), file: None, plan: OnceLock::new(), generates }
     }
 
     /// Opens a new log in place of an earlier one, which must be a regular file.
@@ -76,7 +79,7 @@ impl LeafLog {
 
     pub(super) fn to(level: LogLevel, file: File, shown: String) -> LeafLog {
         let file = Some(Mutex::new(LogFile { file, shown, failure: None }));
-        LeafLog { level, file, plan: OnceLock::new() }
+        LeafLog { level, file, plan: OnceLock::new(), generates: AtomicBool::new(false) }
     }
 
     /// The kind of run.
@@ -200,6 +203,14 @@ impl LeafLog {
         }
     }
 
+    /// The data set is complete.
+    pub(crate) fn generated(&self) {
+        // Relaxed: the flag publishes no data.
+        if self.generates.swap(false, Ordering::Relaxed) {
+            self.output("Generation done");
+        }
+    }
+
     /// Flushes the log; an error if it is not complete.
     pub(crate) fn finish(&self) -> anyhow::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
@@ -214,21 +225,18 @@ impl Observer for LeafLog {
         if self.file.is_none() {
             return work();
         }
-        let generates = goal.what.starts_with("generating");
-        if generates {
-            self.output("Starting data generation");
+        match goal.what.starts_with("generating") {
+            true => {
+                self.output("Starting data generation");
+                self.generates.store(true, Ordering::Relaxed);
+            }
+            // The next activity begins only if the data set is complete.
+            false => self.generated(),
         }
         let detail = if self.level >= LogLevel::Steps { Detail::Steps } else { Detail::Milestones };
         // Created before the work starts, so that its first events are not lost.
         let lines = EventLines::new(self, shown.events.listen(detail));
         progress::beside(work, |over| lines.follow(over));
-        let (done, total) = (goal.done(&shown.progress()).0, goal.total);
-        if generates {
-            self.output(&match done >= total {
-                true => "Generation done".to_owned(),
-                false => format!("Generation ended early: {done} of {total} files"),
-            });
-        }
     }
 }
 

@@ -138,11 +138,16 @@ fn generation_has_its_lines_and_nothing_is_drawn_over() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let log = LeafLog::to(LogLevel::Milestones, std::fs::File::create(&path).unwrap(), String::new());
-    let (value, _) = observed(&log, &Solo::new(), activity("generating and verifying"), |_| 7);
-    let text = std::fs::read_to_string(path).unwrap();
-    assert_eq!(
-        (value, plain(&text)),
-        (7, vec!["[OUTPUT] Starting data generation".to_owned(), "[OUTPUT] Generation done".to_owned()])
-    );
+    let generate = || observed(&log, &Solo::new(), activity("generating and verifying"), |_| 7).0;
+    let lines = || plain(&std::fs::read_to_string(&path).unwrap());
+    let [starts, done] = ["[OUTPUT] Starting data generation", "[OUTPUT] Generation done"].map(str::to_owned);
+    assert_eq!((generate(), lines()), (7, vec![starts.clone()]), "it may have been interrupted");
+    log.generated();
+    log.generated();
+    assert_eq!(lines(), [starts.clone(), done.clone()]);
+    generate();
+    observed(&log, &Solo::new(), activity("listing"), |_| ());
+    assert_eq!(lines(), [starts.clone(), done.clone(), starts, done], "the next activity begins after it");
+    let text = std::fs::read_to_string(&path).unwrap();
     assert!(!text.contains('\r'));
 }
