@@ -117,10 +117,26 @@ fn a_good_submission_passes() {
 type DiskFault = (&'static str, fn(&Dir, &str));
 
 const FAULTS: &[DiskFault] = &[
-    ("2.1.2", |dir, _| dir.write("s/notes.txt", "")),
+    ("2.1.2", |dir, _| dir.write("s/notes/x", "")),
+    ("2.1.1", |dir, _| fs::rename(dir.path("s/closed/acme"), dir.path("s/closed/ac me")).unwrap()),
+    ("2.1.2", |dir, _| {
+        // Not only code.
+        dir.write("s/acme/code-0a/x.py", "");
+        dir.write("s/acme/notes", "");
+    }),
+    ("2.1.5", |dir, _| fs::create_dir_all(dir.path("s/open/other")).unwrap()),
+    ("2.1.7", |dir, _| dir.write("s/closed/acme/systems/box.txt", "")),
+    ("2.1.7", |dir, _| dir.write("s/closed/acme/systems/sub/x", "")),
+    ("2.1.8", |dir, _| fs::create_dir_all(dir.path("s/closed/acme/results/box2/training")).unwrap()),
+    ("2.1.13", |dir, _| fs::create_dir(dir.path(&format!("s/{WORKLOAD}/datagen/20260720_140000"))).unwrap()),
+    ("2.1.17", |dir, _| fs::create_dir(dir.path(&format!("s/{WORKLOAD}/run/20260720_154200"))).unwrap()),
+    ("2.1.12", |dir, _| {
+        let empty = format!("s/{SYSTEM}/training/retinanet");
+        fs::create_dir_all(dir.path(&empty)).unwrap();
+    }),
     ("2.1.5", |dir, _| fs::remove_dir_all(dir.path("s/closed/acme/code")).unwrap()),
     ("2.1.7", |dir, _| fs::remove_file(dir.path("s/closed/acme/systems/box.pdf")).unwrap()),
-    ("2.1.10", |dir, _| dir.write(&format!("s/{SYSTEM}/notes"), "")),
+    ("2.1.10", |dir, _| fs::create_dir(dir.path(&format!("s/{SYSTEM}/notes"))).unwrap()),
     ("2.1.11", |dir, _| fs::create_dir(dir.path(&format!("s/{SYSTEM}/training/bert"))).unwrap()),
     ("2.1.12", |dir, _| fs::create_dir(dir.path(&format!("s/{WORKLOAD}/old"))).unwrap()),
     ("2.1.17", |dir, leaf| fs::remove_dir_all(dir.path(leaf).with_file_name("20260720_153600")).unwrap()),
@@ -140,24 +156,39 @@ fn one_fault_on_disk_breaks_one_rule() {
     for (rule, fault) in FAULTS {
         let dir = submission();
         fault(&dir, &format!("s/{}", run_folder(2)));
-        assert_eq!(failed(&check(&dir, &["s", "--json"]).exits(5)), [*rule]);
+        let found = failed(&check(&dir, &["s", "--json"]).exits(5));
+        // A folder without results breaks the rules on what it should hold, too.
+        let also: &[&str] = match *rule {
+            "2.1.5" => &["2.1.8"],
+            "2.1.8" => &["2.1.11"],
+            "2.1.13" => &["2.1.14", "2.1.15"],
+            "2.1.17" => &["2.1.18", "2.1.19", "2.1.20", "2.1.9", "3.3.1"],
+            "2.1.11" | "2.1.12" => &["2.1.12", "2.1.13", "2.1.17"],
+            _ => &[],
+        };
+        let other: Vec<_> =
+            found.iter().filter(|one| *one != rule && !also.contains(&one.as_str())).collect();
+        assert!(found.iter().any(|one| one == rule) && other.is_empty(), "{rule}: {found:?}");
     }
 }
 
 #[test]
 fn damaged_documents_are_findings() {
-    let large = |path: &Path| fs::File::create(path).unwrap().set_len(65 << 20).unwrap();
+    let large = |path: &Path| fs::File::create(path).unwrap().set_len(5 << 20).unwrap();
     let pipe = |path: &Path| {
         fs::remove_file(path).unwrap();
         let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
         assert!(made.success());
     };
     type Damage<'a> = &'a dyn Fn(&Path);
-    let damage: [(&str, Damage<'_>); 6] = [
+    let damage: [(&str, Damage<'_>); 7] = [
         ("is not JSON", &|path| fs::write(path, &summary(2).to_string()[..200]).unwrap()),
         ("is not JSON", &|path| fs::write(path, "").unwrap()),
         ("invalid UTF-8", &|path| fs::write(path, [0xff, 0xfe]).unwrap()),
-        ("larger than 64 MiB", &large),
+        ("larger than 4 MiB", &large),
+        ("has more than 2000000 values", &|path| {
+            fs::write(path, format!("[{}0]", "0,".repeat(2_050_000))).unwrap();
+        }),
         ("not a regular file", &pipe),
         ("is missing", &|path| fs::remove_file(path).unwrap()),
     ];
@@ -188,9 +219,95 @@ fn damaged_documents_are_findings() {
 }
 
 #[test]
+fn files_of_mlpstorage_and_the_layout_of_round_3_are_accepted() {
+    let dir = submission();
+    for name in ["mlperf-results.yaml", "closed/acme/results/results.json", "closed/acme/notes.md"] {
+        dir.write(&format!("s/{name}"), "");
+    }
+    dir.write(&format!("s/{SYSTEM}/results.csv"), "");
+    // What mlpstorage's configview leaves is not a result.
+    let config_view = format!("s/{WORKLOAD}/configview/20260720_145900");
+    write_leaf(&dir, &config_view, "configview");
+    dir.write(&format!("{config_view}/summary.json"), "{}");
+    // Code of both divisions, next to them.
+    dir.write("s/acme/code-0a/x.py", "");
+    fs::remove_dir_all(dir.path("s/closed/acme/code")).unwrap();
+    let done = check(&dir, &["s", "--json"]).exits(0);
+    assert_eq!(done.json()["workloads"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_result_with_too_many_files_is_not_searched() {
+    let dir = submission();
+    let leaf = format!("s/{}", run_folder(2));
+    dir.write(&format!("{leaf}/a/summary.json"), "{}");
+    fs::create_dir(dir.path(&format!("{leaf}/b"))).unwrap();
+    for at in 0..=10_000 {
+        fs::File::create(dir.path(&format!("{leaf}/b/{at}"))).unwrap();
+    }
+    check(&dir, &["s"]).exits(0).prints("not checkable: leaf oneSummary");
+}
+
+#[test]
+fn a_folder_may_be_named_in_any_way() {
+    let dir = submission();
+    let run = run_folder(2);
+    symlink(dir.path(&format!("s/{WORKLOAD}")), dir.path("link")).unwrap();
+    for path in
+        [format!("s/{run}/../.."), format!("s/{run}/.."), format!("s/{WORKLOAD}/run/"), "link".to_owned()]
+    {
+        let done = check(&dir, &[&path, "--json"]).exits(0);
+        let json = done.json();
+        let workload = &json["workloads"][0];
+        assert_eq!((&workload["model"], &workload["system"]), (&json!("unet3d"), &json!("box")), "{path}");
+        assert!(!done.stdout.contains("this is one result"), "{path}");
+    }
+}
+
+#[test]
+fn names_that_are_not_text_are_findings() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let dir = submission();
+    let name = OsStr::from_bytes(b"\xff\xfe");
+    fs::create_dir(dir.path(&format!("s/{WORKLOAD}/run")).join(name)).unwrap();
+    fs::create_dir(dir.path(&format!("s/{SYSTEM}")).join(name)).unwrap();
+    let done = check(&dir, &["s", "--json"]).exits(5);
+    for rule in ["2.1.10", "2.1.17"] {
+        assert!(failed(&done).contains(&rule.to_owned()), "{rule}: {}", done.stdout);
+    }
+}
+
+/// Results of mlpstorage of edition 2.0: without divisions, and checkpoints without an accelerator.
+#[test]
+fn the_workloads_of_a_system_are_of_one_edition() {
+    let dir = Dir::new();
+    let metadata = |model: &str, kind: &str, accelerator: Value| {
+        json!({"benchmark_type": kind, "model": model, "command": "run", "accelerator": accelerator})
+            .to_string()
+    };
+    let training = metadata("cosmoflow", "training", json!("h100"));
+    let saving = metadata("llama3-8b", "checkpointing", Value::Null);
+    dir.write("results/results/training/cosmoflow/run/20260720_150000/training_metadata.json", training);
+    dir.write("results/results/checkpointing/llama3-8b/20260720_150000/checkpointing_metadata.json", saving);
+    dir.write("results/results/results.csv", "");
+    let done = check(&dir, &["results/results", "--json"]).exits(5);
+    let json = done.json();
+    for workload in json["workloads"].as_array().unwrap() {
+        assert_eq!((&workload["edition"], &workload["system"]), (&json!("2.0"), &Value::Null), "{workload}");
+    }
+    assert_eq!(json["structure"], json!([]));
+    // The same in a submission, where the folders have rules, too.
+    fs::create_dir_all(dir.path("s/closed/acme/results")).unwrap();
+    fs::rename(dir.path("results/results"), dir.path("s/closed/acme/results/box")).unwrap();
+    let done = check(&dir, &["s", "--json"]).exits(5);
+    assert!(!failed(&done).contains(&"2.1.11".to_owned()), "{}", done.stdout);
+}
+
+#[test]
 fn links_are_followed_once() {
     let dir = submission();
-    symlink(dir.path("s"), dir.path(&format!("s/{WORKLOAD}/run/loop"))).unwrap();
+    symlink(dir.path("s"), dir.path("s/closed/loop")).unwrap();
     symlink("nowhere", dir.path(&format!("s/{}/broken", run_folder(2)))).unwrap();
     let done = check(&dir, &["s", "--json"]).exits(0);
     assert_eq!(done.json()["workloads"].as_array().unwrap().len(), 1);
@@ -274,7 +391,6 @@ fn the_table_has_the_published_columns() {
     let field = |name: &str| lines[1][lines[0].iter().position(|column| *column == name).unwrap()];
     assert_eq!([field("organisation"), field("au_percent"), field("failed_rules")], ["acme", "95.0", "0"]);
     // A failed rule marks the row.
-    dir.write("s/notes.txt", "");
     fs::remove_file(dir.path(&format!("s/{}/dlio.log", run_folder(3)))).unwrap();
     table(&[]).prints("1 FAILED");
 }

@@ -493,7 +493,7 @@ pub(crate) fn walk(folder: &Path, f: &mut impl FnMut(&Path)) {
 }
 
 pub(crate) fn relative(root: &Path, path: &Path) -> String {
-    path.strip_prefix(root).unwrap().to_str().unwrap().to_owned()
+    path.strip_prefix(root).unwrap().to_string_lossy().into_owned()
 }
 
 fn listing(folder: &Path) -> Vec<String> {

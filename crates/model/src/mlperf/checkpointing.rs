@@ -58,13 +58,7 @@ fn is_subset(leaf: &MlperfLeaf) -> bool {
 
 pub(super) fn check_invocation(leaf: &MlperfLeaf, case: &MlperfCase<'_>, findings: &mut FindingList) {
     let model = llama_model(case.model);
-    let evidence = format!("the model is {}", case.model);
-    findings.judge(
-        MODEL,
-        Some(model.is_some()),
-        evidence,
-        "use llama3-8b, llama3-70b, llama3-405b or llama3-1t",
-    );
+    configuration(leaf, case, model, findings);
     let fsync = leaf.setting("checkpoint.fsync");
     let holds = match (&leaf.config, &leaf.metadata) {
         (Err(_), Err(_)) => None,
@@ -82,6 +76,42 @@ pub(super) fn check_invocation(leaf: &MlperfLeaf, case: &MlperfCase<'_>, finding
     paths(leaf, [PATHS, FILE_SYSTEMS], "args.checkpoint_folder", findings);
 }
 
+/// The model is one of the table in the rules, with the dimensions that it has there; also in OPEN.
+fn configuration(
+    leaf: &MlperfLeaf,
+    case: &MlperfCase<'_>,
+    model: Option<&LlamaModel>,
+    findings: &mut FindingList,
+) {
+    let Some(model) = model else {
+        let remedy = "use llama3-8b, llama3-70b, llama3-405b or llama3-1t";
+        findings.judge(MODEL, Some(false), format!("the model is {}", case.model), remedy);
+        return;
+    };
+    let required = [
+        ("model.num_layers", model.layers),
+        ("model.transformer.hidden_size", model.hidden),
+        ("model.transformer.ffn_hidden_size", model.ffn_hidden),
+        ("model.parallelism.tensor", model.tensor),
+        ("model.parallelism.pipeline", model.pipeline),
+        ("model.parallelism.zero_stage", model.zero_stage),
+    ];
+    if required.iter().all(|(key, _)| leaf.setting(key).is_none()) {
+        findings.unknown(MODEL, format!("the dimensions of {} are not in the documents", model.name));
+        return;
+    }
+    let faults: Vec<String> = required
+        .iter()
+        .filter(|(key, value)| leaf.setting_count(key) != Some(*value))
+        .map(|(key, value)| format!("{key} is {}; {} has {value}", shown(leaf.setting(key)), model.name))
+        .collect();
+    let evidence = match faults.is_empty() {
+        true => format!("the model is {}, with its dimensions and parallelism", model.name),
+        false => faults.join("; "),
+    };
+    findings.judge(MODEL, Some(faults.is_empty()), evidence, "change no setting of the model");
+}
+
 /// Whether a client could read the checkpoints from its memory.
 fn data_ratio(leaf: &MlperfLeaf, findings: &mut FindingList) {
     let facts =
@@ -92,9 +122,12 @@ fn data_ratio(leaf: &MlperfLeaf, findings: &mut FindingList) {
         return;
     };
     let (written, limit) = (size * CHECKPOINTS as f64 / hosts as f64, 3.0 * memory / hosts as f64);
-    let evidence = format!("a host writes {written:.1} GiB; 3 x its memory is {limit:.1} GiB");
-    // In two invocations, the cache is cleared between them.
-    let holds = written >= limit || writes == 0 || reads == 0;
+    let mut evidence = format!("a host writes {written:.1} GiB; 3 x its memory is {limit:.1} GiB");
+    let is_split = writes == 0 || reads == 0;
+    if is_split && written < limit {
+        evidence.push_str("; there are two invocations, so that the cache can be cleared between them");
+    }
+    let holds = written >= limit || is_split;
     let remedy = "write and read in two invocations, and clear the client's cache between them";
     findings.advise(DATA_RATIO, Some(holds), evidence, remedy);
 }

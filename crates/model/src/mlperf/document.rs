@@ -18,10 +18,22 @@ pub enum DocumentText {
 /// A document after parsing: a tree, or the reason why there is none.
 pub(super) type DocumentTree = Result<Value, String>;
 
+/// Most values of a document that is parsed. The tree needs up to 50 times the memory of the text, and mlpstorage's
+/// metadata has some 2,000 of them for each host.
+const MOST_PARSED: usize = 2_000_000;
+/// Most values that are kept, after keys that no rule needs are removed.
+const MOST_KEPT: usize = 50_000;
+
 impl DocumentText {
-    pub(super) fn json(&self) -> DocumentTree {
+    /// A JSON document, of which only these keys are kept.
+    pub(super) fn json(&self, keys: &[&str]) -> DocumentTree {
         self.parse(|text| {
-            serde_json::from_str(&without_nan(text)).map_err(|error| format!("is not JSON: {error}"))
+            let mut tree =
+                serde_json::from_str(&without_nan(text)).map_err(|error| format!("is not JSON: {error}"))?;
+            if let Value::Object(map) = &mut tree {
+                map.retain(|key, _| keys.contains(&key.as_str()));
+            }
+            Ok(tree)
         })
     }
 
@@ -29,14 +41,20 @@ impl DocumentText {
         self.parse(|text| plain_yaml(text).map_err(|error| format!("is not YAML: {error}")))
     }
 
-    /// A YAML list.
-    pub(super) fn yaml_list(&self) -> DocumentTree {
+    /// A YAML list of texts.
+    pub(super) fn yaml_list(&self) -> Result<Vec<String>, String> {
         // The parser accepts maps only. A list in brackets must be on the line of its key.
         let separator = |text: &str| if text.trim_start().starts_with('[') { ' ' } else { '\n' };
         let list = |text: &str| plain_yaml(&format!("list:{}{text}", separator(text)));
         let parsed = self.parse(|text| list(text).map_err(|error| format!("is not YAML: {error}")))?;
         match parsed.get("list") {
-            Some(list @ Value::Array(_)) => Ok(list.clone()),
+            Some(Value::Array(list)) => {
+                let text = |entry: &Value| match entry {
+                    Value::String(text) => Ok(text.clone()),
+                    other => Err(format!("has an entry that is not text: {}", shown(Some(other)))),
+                };
+                list.iter().map(text).collect()
+            }
             _ => Err("is not a list".to_owned()),
         }
     }
@@ -45,8 +63,25 @@ impl DocumentText {
         match self {
             DocumentText::Absent => Err("is missing".to_owned()),
             DocumentText::Unusable(why) => Err(why.clone()),
-            DocumentText::Text(text) => parse(text.strip_prefix('\u{feff}').unwrap_or(text)),
+            DocumentText::Text(text) => {
+                // Each value but the first of a list or map follows one of these.
+                let values = text.bytes().filter(|b| matches!(b, b',' | b'[' | b'{' | b'\n')).count();
+                let too_many = |most: usize| Err(format!("has more than {most} values"));
+                if values > MOST_PARSED {
+                    return too_many(MOST_PARSED);
+                }
+                let tree = parse(text.strip_prefix('\u{feff}').unwrap_or(text))?;
+                if values_in(&tree) > MOST_KEPT { too_many(MOST_KEPT) } else { Ok(tree) }
+            }
         }
+    }
+}
+
+fn values_in(tree: &Value) -> usize {
+    1 + match tree {
+        Value::Array(list) => list.iter().map(values_in).sum(),
+        Value::Object(map) => map.values().map(values_in).sum(),
+        _ => 0,
     }
 }
 
@@ -142,7 +177,8 @@ mod tests {
                 .to_owned(),
         );
         let expected = json!({"a": null, "b": [null, null, 1], "NaN": "NaN \" NaN", "c": "\\"});
-        assert_eq!(text.json(), Ok(expected));
+        assert_eq!(text.json(&["a", "b", "c", "NaN"]), Ok(expected));
+        assert_eq!(text.json(&["a"]), Ok(json!({"a": null})), "only these keys are kept");
         assert_eq!(at(&json!({"a": {"b": null}}), "a.b"), None);
     }
 
@@ -154,15 +190,21 @@ mod tests {
             (DocumentText::Text("{\"a\": 1".to_owned()), "is not JSON"),
             (DocumentText::Text(String::new()), "is not JSON"),
             (DocumentText::Text("[".repeat(100_000)), "is not JSON"),
+            (DocumentText::Text(format!("[{}0]", "0,".repeat(50_000))), "has more than 50000 values"),
+            (DocumentText::Text(format!("[{}0]", "0,".repeat(2_000_000))), "has more than 2000000 values"),
         ] {
-            let error = text.json().unwrap_err();
+            let error = text.json(&[]).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
         }
         assert!(DocumentText::Text("a: [".to_owned()).yaml().unwrap_err().starts_with("is not YAML"));
         assert_eq!(DocumentText::Text("a: 1".to_owned()).yaml_list(), Err("is not a list".to_owned()));
         let list = DocumentText::Text("- workload=x\n- ++workload.a=1\n".to_owned());
-        assert_eq!(list.yaml_list(), Ok(json!(["workload=x", "++workload.a=1"])));
-        assert_eq!(DocumentText::Text("[]\n".to_owned()).yaml_list(), Ok(json!([])));
+        assert_eq!(list.yaml_list(), Ok(vec!["workload=x".to_owned(), "++workload.a=1".to_owned()]));
+        assert_eq!(DocumentText::Text("[]\n".to_owned()).yaml_list(), Ok(Vec::new()));
+        for entry in ["{++workload.a: 1}", "++workload.a={b: 1}", "7"] {
+            let error = DocumentText::Text(format!("- workload=x\n- {entry}\n")).yaml_list().unwrap_err();
+            assert!(error.starts_with("has an entry that is not text"), "{entry}: {error}");
+        }
     }
 
     #[test]

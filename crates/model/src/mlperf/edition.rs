@@ -158,6 +158,9 @@ pub struct LlamaModel {
     /// Processes in CLOSED: tensor x pipeline x data parallelism.
     pub processes: u64,
     pub zero_stage: u64,
+    pub layers: u64,
+    pub hidden: u64,
+    pub ffn_hidden: u64,
     /// Sizes of model and optimizer in mlpstorage's table.
     pub model_gib: u64,
     pub optimizer_gib: u64,
@@ -172,15 +175,28 @@ impl LlamaModel {
 }
 
 pub const LLAMA_MODELS: [LlamaModel; 4] = {
-    const fn model(name: &'static str, shape: [u64; 4], model_gib: u64, optimizer_gib: u64) -> LlamaModel {
-        let [tensor, pipeline, processes, zero_stage] = shape;
-        LlamaModel { name, tensor, pipeline, processes, zero_stage, model_gib, optimizer_gib }
+    const fn model(name: &'static str, split: [u64; 4], shape: [u64; 3], gib: [u64; 2]) -> LlamaModel {
+        let [tensor, pipeline, processes, zero_stage] = split;
+        let [layers, hidden, ffn_hidden] = shape;
+        let [model_gib, optimizer_gib] = gib;
+        LlamaModel {
+            name,
+            tensor,
+            pipeline,
+            processes,
+            zero_stage,
+            layers,
+            hidden,
+            ffn_hidden,
+            model_gib,
+            optimizer_gib,
+        }
     }
     [
-        model("llama3-8b", [1, 1, 8, 3], 15, 90),
-        model("llama3-70b", [8, 1, 64, 3], 130, 781),
-        model("llama3-405b", [8, 32, 512, 1], 755, 4533),
-        model("llama3-1t", [8, 64, 1024, 1], 2571, 15426),
+        model("llama3-8b", [1, 1, 8, 3], [32, 4096, 14_336], [15, 90]),
+        model("llama3-70b", [8, 1, 64, 3], [80, 8192, 28_672], [130, 781]),
+        model("llama3-405b", [8, 32, 512, 1], [126, 16_384, 53_248], [755, 4533]),
+        model("llama3-1t", [8, 64, 1024, 1], [128, 25_872, 98_304], [2571, 15_426]),
     ]
 };
 

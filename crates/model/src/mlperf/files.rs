@@ -7,6 +7,7 @@ const MADE_BY: MlperfRule = MlperfRule("1.1", "mlpstorageGeneratesHierarchy");
 const ONE_SUMMARY: MlperfRule = MlperfRule("leaf", "oneSummary");
 const ONE_METADATA: MlperfRule = MlperfRule("leaf", "oneMetadataFile");
 const VERDICT: MlperfRule = MlperfRule("feedline", "verdict");
+const VERIFICATION: MlperfRule = MlperfRule("mlpstorage", "verification");
 
 const CONFIG_FILES: [&str; 3] = ["config.yaml", "hydra.yaml", "overrides.yaml"];
 
@@ -25,7 +26,7 @@ fn rules(kind: LeafKind) -> Option<(MlperfRule, MlperfRule)> {
     }
 }
 
-/// Endings of the files that must exist.
+/// Endings of the files that must exist next to summary.json.
 fn required(kind: LeafKind) -> &'static [&'static str] {
     match kind {
         LeafKind::Datasize => &[],
@@ -37,7 +38,6 @@ fn required(kind: LeafKind) -> &'static [&'static str] {
             "training_run.stderr.log",
             "output.json",
             "per_epoch_stats.json",
-            "summary.json",
             "dlio.log",
         ],
         LeafKind::Checkpointing => &[
@@ -45,7 +45,6 @@ fn required(kind: LeafKind) -> &'static [&'static str] {
             "checkpointing_run.stderr.log",
             "output.json",
             "per_epoch_stats.json",
-            "summary.json",
             "dlio.log",
         ],
     }
@@ -62,17 +61,14 @@ pub(super) fn check(leaf: &MlperfLeaf, findings: &mut FindingList) {
 }
 
 fn existing(leaf: &MlperfLeaf, rule: MlperfRule, findings: &mut FindingList) {
-    let has = |end: &str| leaf.input.files.iter().any(|name| name.ends_with(end));
+    let has = |end: &str| leaf.listing.files.iter().any(|name| name.ends_with(end));
     let mut missing: Vec<String> =
         required(leaf.kind).iter().filter(|end| !has(end)).map(|end| format!("{end} is missing")).collect();
-    if !leaf.input.folders.iter().any(|name| name == "dlio_config") {
+    if !leaf.listing.folders.iter().any(|name| name == "dlio_config") {
         missing.push("dlio_config/ is missing".to_owned());
     }
     let needs_summary = matches!(leaf.kind, LeafKind::Run | LeafKind::Checkpointing);
-    if needs_summary
-        && has("summary.json")
-        && let Err(why) = &leaf.summary
-    {
+    if let (true, Err(why)) = (needs_summary, &leaf.summary) {
         missing.push(format!("summary.json {why}"));
     }
     let evidence = if missing.is_empty() { "all files exist".to_owned() } else { missing.join("; ") };
@@ -81,7 +77,7 @@ fn existing(leaf: &MlperfLeaf, rule: MlperfRule, findings: &mut FindingList) {
 }
 
 fn configuration(leaf: &MlperfLeaf, rule: MlperfRule, findings: &mut FindingList) {
-    let Some(entries) = &leaf.input.config_entries else {
+    let Some(entries) = &leaf.listing.config_entries else {
         findings.judge(rule, Some(false), "dlio_config/ is missing".to_owned(), "run the benchmark again");
         return;
     };
@@ -89,11 +85,14 @@ fn configuration(leaf: &MlperfLeaf, rule: MlperfRule, findings: &mut FindingList
     let extra = entries.iter().filter(|entry| !CONFIG_FILES.contains(&entry.as_str()));
     let mut faults: Vec<String> = missing.map(|name| format!("dlio_config/{name} is missing")).collect();
     faults.extend(extra.map(|name| format!("dlio_config/{name} does not belong there")));
-    let unreadable = [("config.yaml", &leaf.config), ("overrides.yaml", &leaf.overrides)];
-    for (name, tree) in unreadable.into_iter().filter(|(name, _)| entries.iter().any(|entry| entry == name)) {
-        if let Err(why) = tree {
-            faults.push(format!("dlio_config/{name} {why}"));
-        }
+    let unusable =
+        [("config.yaml", leaf.config.as_ref().err()), ("overrides.yaml", leaf.overrides.as_ref().err())];
+    for (name, why) in unusable.into_iter().filter(|(name, _)| entries.iter().any(|entry| entry == name)) {
+        faults.extend(why.map(|why| format!("dlio_config/{name} {why}")));
+    }
+    // DLIO alone has a default; mlpstorage always chooses.
+    if leaf.metadata.is_ok() && leaf.overrides.is_ok() && leaf.chosen().next().is_none() {
+        faults.push("dlio_config/overrides.yaml has no entry workload=, which mlpstorage writes".to_owned());
     }
     let evidence = match faults.is_empty() {
         true => format!("dlio_config/ has exactly {}", CONFIG_FILES.join(", ")),
@@ -104,14 +103,16 @@ fn configuration(leaf: &MlperfLeaf, rule: MlperfRule, findings: &mut FindingList
 
 /// Names that make mlpstorage's tools read the wrong file.
 fn names(leaf: &MlperfLeaf, findings: &mut FindingList) {
-    let nested = &leaf.input.nested_summaries;
-    let evidence = match nested.as_slice() {
-        [] => "no sub-folder has a summary.json".to_owned(),
-        some => format!("{} would count as another run", some.join(", ")),
+    let nested = leaf.listing.nested_summaries.as_deref();
+    let evidence = match nested {
+        None => "the sub-folders have too many entries to search them".to_owned(),
+        Some([]) => "no sub-folder has a summary.json".to_owned(),
+        Some(some) => format!("{} would count as another run", some.join(", ")),
     };
-    findings.judge(ONE_SUMMARY, Some(nested.is_empty()), evidence, "move it out of the folder, or rename it");
+    let remedy = "move it out of the folder, or rename it";
+    findings.judge(ONE_SUMMARY, nested.map(<[String]>::is_empty), evidence, remedy);
     let named: Vec<&str> =
-        leaf.input.files.iter().map(String::as_str).filter(|name| name.contains("metadata")).collect();
+        leaf.listing.files.iter().map(String::as_str).filter(|name| name.contains("metadata")).collect();
     let evidence = match named.as_slice() {
         [] => "there is no file with 'metadata' in its name".to_owned(),
         some => format!("files with 'metadata' in their names: {}", some.join(", ")),
@@ -125,7 +126,7 @@ fn names(leaf: &MlperfLeaf, findings: &mut FindingList) {
     findings.judge(ONE_METADATA, holds, evidence, remedy);
 }
 
-/// Who made the result, and what feedline itself thinks of it.
+/// Who made the result, and the verdict of that program.
 fn origin(leaf: &MlperfLeaf, findings: &mut FindingList) {
     let remedy = "for a submission, run mlpstorage with DLIO; the figures are still comparable";
     let (by_mlpstorage, evidence) = match (leaf.is_by_feedline(), &leaf.metadata) {
@@ -134,6 +135,17 @@ fn origin(leaf: &MlperfLeaf, findings: &mut FindingList) {
         (false, Err(why)) => (Some(false), format!("mlpstorage's metadata file {why}")),
     };
     findings.advise(MADE_BY, by_mlpstorage, evidence, remedy);
+    // CLOSED and OPEN are not compared with the folder: mlpstorage 3.0.26 writes CLOSED for runs of OPEN, too.
+    if let Some(verification) = leaf.verification() {
+        let holds = !verification.eq_ignore_ascii_case("invalid");
+        let evidence = format!("mlpstorage's metadata: verification is {verification}");
+        findings.judge(
+            VERIFICATION,
+            Some(holds),
+            evidence,
+            "see mlpstorage's log for the reason, and run again",
+        );
+    }
     if let Some(status) = leaf.feedline_status() {
         let holds = match status {
             "valid" => Some(true),

@@ -8,17 +8,23 @@ use super::edition::{Division, Edition, llama_model};
 use super::moment::LocalMoment;
 use crate::spec::{WorkloadSource, core_config_hash};
 
-/// What was found in a result folder.
+/// The names in a result folder.
 #[derive(Clone, Debug, Default)]
-pub struct LeafInput {
+pub struct LeafListing {
     /// The path, as it is shown.
     pub folder: String,
     pub files: Vec<String>,
     pub folders: Vec<String>,
     /// Entries of `dlio_config`; `None`: there is no such folder.
     pub config_entries: Option<Vec<String>>,
-    /// Paths of files named `summary.json` in sub-folders.
-    pub nested_summaries: Vec<String>,
+    /// Paths of files named `summary.json` in sub-folders; `None`: there are too many entries to tell.
+    pub nested_summaries: Option<Vec<String>>,
+}
+
+/// What was found in a result folder.
+#[derive(Clone, Debug, Default)]
+pub struct LeafInput {
+    pub listing: LeafListing,
     pub summary: DocumentText,
     /// The first file with `metadata` in its name.
     pub metadata: DocumentText,
@@ -37,17 +43,47 @@ pub enum LeafKind {
     Checkpointing,
 }
 
-/// A result folder whose documents were parsed.
+/// A result folder whose documents were parsed. The texts are not kept.
 #[derive(Clone, Debug)]
 pub struct MlperfLeaf {
-    pub(super) input: LeafInput,
+    pub(super) listing: LeafListing,
     pub kind: LeafKind,
     pub(super) summary: DocumentTree,
     pub(super) metadata: DocumentTree,
     pub(super) config: DocumentTree,
-    pub(super) overrides: DocumentTree,
+    pub(super) overrides: Result<Vec<String>, String>,
     pub(super) separation: DocumentTree,
+    /// The core-config hash of what DLIO ran with.
+    pub(super) core_hash: Option<String>,
 }
+
+/// Keys of summary.json that are needed.
+const SUMMARY_KEYS: [&str; 11] = [
+    "start",
+    "end",
+    "metric",
+    "num_accelerators",
+    "num_hosts",
+    "num_files_train",
+    "num_files_eval",
+    "num_samples_per_file",
+    "host_memory_GB",
+    "host_cpu_count",
+    "feedline",
+];
+/// Keys of mlpstorage's metadata that are needed; the others describe the hosts.
+const METADATA_KEYS: [&str; 10] = [
+    "benchmark_type",
+    "command",
+    "model",
+    "accelerator",
+    "verification",
+    "args",
+    "parameters",
+    "override_parameters",
+    "invocation_start_time",
+    "invocation_end_time",
+];
 
 /// Accelerators whose names end the name of a workload.
 const ACCELERATORS: [&str; 5] = ["a100", "h100", "b200", "mi355", "v100"];
@@ -57,13 +93,17 @@ impl MlperfLeaf {
     pub fn new(input: LeafInput, kind: Option<LeafKind>) -> MlperfLeaf {
         let mut leaf = MlperfLeaf {
             kind: LeafKind::Run,
-            summary: input.summary.json(),
-            metadata: input.metadata.json(),
+            summary: input.summary.json(&SUMMARY_KEYS),
+            metadata: input.metadata.json(&METADATA_KEYS),
             config: input.config.yaml(),
             overrides: input.overrides.yaml_list(),
-            separation: input.separation.json(),
-            input,
+            separation: input.separation.json(&["same_filesystem"]),
+            core_hash: None,
+            listing: input.listing,
         };
+        if let (Ok(_), DocumentText::Text(text)) = (&leaf.config, &input.config) {
+            leaf.core_hash = core_config_hash(WorkloadSource { name: "config.yaml", text }).ok();
+        }
         leaf.kind = kind.unwrap_or_else(|| leaf.kind_by_documents());
         leaf
     }
@@ -88,12 +128,12 @@ impl MlperfLeaf {
     }
 
     pub fn folder(&self) -> &str {
-        &self.input.folder
+        &self.listing.folder
     }
 
     /// The last part of the path.
     pub(super) fn name(&self) -> &str {
-        self.input.folder.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
+        self.listing.folder.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
     }
 
     /// A value of summary.json.
@@ -124,20 +164,24 @@ impl MlperfLeaf {
         self.setting(key).and_then(count)
     }
 
-    /// Keys that were changed, without `workload.`, and their values; `None`: no document lists them.
+    /// Keys that were changed, without `workload.`, and their values, by mlpstorage's metadata and then by Hydra;
+    /// `None`: no document lists them.
     pub(super) fn changes(&self) -> Option<Vec<(String, String)>> {
-        if let Ok(Value::Array(list)) = &self.overrides {
-            let pairs = list.iter().filter_map(Value::as_str).map(|text| {
-                let text = text.trim_start_matches(['+', '~']);
-                let (key, value) = text.split_once('=').unwrap_or((text, ""));
-                (key.strip_prefix("workload.").unwrap_or(key).to_owned(), value.to_owned())
-            });
-            let is_setting = |(key, _): &(String, String)| key != "workload" && !key.starts_with("hydra");
-            return Some(pairs.filter(is_setting).collect());
+        let noted = self.noted("override_parameters").and_then(Value::as_object);
+        let listed = self.overrides.as_ref().ok();
+        if noted.is_none() && listed.is_none() {
+            return None;
         }
-        let noted = self.noted("override_parameters")?.as_object()?;
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        Some(noted.iter().map(|(key, value)| (key.clone(), text(value))).collect())
+        let noted = noted.into_iter().flatten().map(|(key, value)| (key.clone(), text(value)));
+        let listed = listed.into_iter().flatten().map(|text| {
+            let text = text.trim_start_matches(['+', '~']);
+            let (key, value) = text.split_once('=').unwrap_or((text, ""));
+            (key.strip_prefix("workload.").unwrap_or(key).to_owned(), value.to_owned())
+        });
+        let is_setting = |(key, _): &(String, String)| key != "workload" && !key.starts_with("hydra");
+        let listed: Vec<_> = listed.filter(is_setting).collect();
+        Some(noted.filter(|change| !listed.contains(change)).chain(listed.clone()).collect())
     }
 
     /// The last value that a key was changed to.
@@ -145,38 +189,48 @@ impl MlperfLeaf {
         self.changes()?.into_iter().rev().find(|(changed, _)| changed == key).map(|(_, value)| value)
     }
 
-    /// The configuration that was chosen, such as `unet3d_b200`.
-    fn chosen(&self) -> Option<&str> {
-        let list = self.overrides.as_ref().ok()?.as_array()?;
-        list.iter().filter_map(Value::as_str).find_map(|text| text.strip_prefix("workload="))
+    /// The configurations that were chosen, such as `unet3d_b200`; Hydra accepts one.
+    pub(super) fn chosen(&self) -> impl Iterator<Item = &str> {
+        self.overrides.iter().flatten().filter_map(|text| text.strip_prefix("workload="))
     }
 
     pub fn accelerator(&self) -> Option<String> {
         let noted =
             ["accelerator", "args.accelerator_type"].map(|path| self.noted(path).and_then(Value::as_str));
-        let chosen = || self.chosen()?.rsplit_once('_').map(|(_, end)| end);
+        let chosen = || self.chosen().next()?.rsplit_once('_').map(|(_, end)| end);
         let name = noted.into_iter().flatten().next().or_else(chosen)?.to_ascii_lowercase();
         ACCELERATORS.contains(&name.as_str()).then_some(name)
     }
 
     /// The model as folders of submissions name it.
     pub fn model(&self) -> Option<String> {
+        let named = || self.setting("model.name").and_then(Value::as_str).map(model_name);
+        self.models().into_iter().next().or_else(named)
+    }
+
+    /// The models by mlpstorage's metadata and by the configurations that were chosen; they should be the same.
+    pub(super) fn models(&self) -> Vec<String> {
         let noted = ["model", "args.model"].map(|path| self.noted(path).and_then(Value::as_str));
-        if let Some(model) = noted.into_iter().flatten().next() {
-            return Some(model.to_owned());
-        }
         let chosen = self.chosen().map(|name| match name.rsplit_once('_') {
             Some((model, end)) if ACCELERATORS.contains(&end) || end == "datagen" => model,
             _ => name,
         });
-        let name = chosen.or_else(|| self.setting("model.name").and_then(Value::as_str))?;
-        Some(llama_model(name).map_or_else(|| name.to_owned(), |model| model.name.to_owned()))
+        noted.into_iter().flatten().chain(chosen).map(model_name).collect()
+    }
+
+    /// mlpstorage's own verdict.
+    pub(super) fn verification(&self) -> Option<&str> {
+        self.noted("verification").and_then(Value::as_str)
+    }
+
+    /// How mlpstorage was started: for a division, or only to try.
+    pub(super) fn mode(&self) -> Option<&str> {
+        self.noted("args.mode").and_then(Value::as_str)
     }
 
     /// The division that mlpstorage noted.
     pub fn division(&self) -> Option<Division> {
-        let noted = ["args.mode", "verification"].map(|path| self.noted(path).and_then(Value::as_str));
-        noted.into_iter().flatten().find_map(|text| text.parse().ok())
+        [self.mode(), self.verification()].into_iter().flatten().find_map(|text| text.parse().ok())
     }
 
     /// The edition to which the accelerator belongs.
@@ -188,22 +242,18 @@ impl MlperfLeaf {
         }
     }
 
-    /// The core-config hash of what DLIO ran with.
-    pub(super) fn core_hash(&self) -> Option<String> {
-        let DocumentText::Text(text) = &self.input.config else { return None };
-        core_config_hash(WorkloadSource { name: "config.yaml", text }).ok()
-    }
-
     /// Processes: DLIO's, else mlpstorage's.
     pub(super) fn processes(&self) -> Option<u64> {
         self.said_count("num_accelerators").or_else(|| self.noted("args.num_processes").and_then(count))
     }
 
-    /// GiB of memory over all hosts. Each host has an entry; if one is missing, the first one counts for all.
+    /// GiB of memory over all hosts. Each host has an entry; if one is missing, the first one counts for all. An
+    /// entry that is not above 0 is an error in the document.
     pub(super) fn memory_gib(&self) -> Option<f64> {
+        let positive = |value: &Value| number(value).filter(|gib| *gib > 0.0);
         let list: Vec<f64> =
-            self.said("host_memory_GB")?.as_array()?.iter().map(number).collect::<Option<_>>()?;
-        let hosts = self.said_count("num_hosts")?;
+            self.said("host_memory_GB")?.as_array()?.iter().map(positive).collect::<Option<_>>()?;
+        let hosts = self.said_count("num_hosts").filter(|hosts| *hosts > 0)?;
         match list.len() as u64 == hosts {
             true => Some(list.iter().sum()),
             false => list.first().map(|first| first * hosts as f64),
@@ -238,4 +288,9 @@ impl MlperfLeaf {
     pub(super) fn is_by_feedline(&self) -> bool {
         self.said("feedline").is_some()
     }
+}
+
+/// The name of a model as folders of submissions have it.
+fn model_name(name: &str) -> String {
+    llama_model(name).map_or(name, |model| model.name).to_owned()
 }

@@ -19,10 +19,10 @@ mod workload;
 pub use document::DocumentText;
 pub use edition::{Division, Edition, LLAMA_MODELS, LlamaModel, llama_model};
 pub use finding::{MlperfFinding, MlperfOutcome, MlperfRule};
-pub use leaf::{LeafInput, LeafKind, MlperfLeaf};
+pub use leaf::{LeafInput, LeafKind, LeafListing, MlperfLeaf};
 pub use row::{CheckpointFigures, MlperfRow, RowFigures, TrainingFigures};
 pub use size::{BindingFloor, LlamaSize, Rounding, SizeFloors, SizeInput, TrainingSize};
-pub use structure::{check_division, check_root, check_submitter, check_system};
+pub use structure::{SubmitterFolder, check_division, check_root, check_submitter, check_system, is_code};
 pub use workload::{MlperfWorkload, WorkloadFamily};
 
 /// What decides which rules apply to a result.

@@ -1,5 +1,7 @@
 //! Rules on one training run, and on the data generation before it.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::MlperfCase;
@@ -60,7 +62,7 @@ pub(super) fn required(leaf: &MlperfLeaf, case: &MlperfCase<'_>) -> Result<Train
         .ok_or_else(|| missing("num_samples_per_file"))?;
     let record = leaf.setting("dataset.record_length_bytes").and_then(number);
     let record = record.ok_or_else(|| missing("dataset.record_length_bytes"))?;
-    let memory = leaf.memory_gib().ok_or_else(|| missing("host_memory_GB for each host"))?;
+    let memory = leaf.memory_gib().ok_or_else(|| missing("host_memory_GB, above 0 for each host,"))?;
     let input = SizeInput {
         accelerators: leaf.processes().ok_or_else(|| missing("num_accelerators"))?,
         batch: leaf.setting_count("reader.batch_size").ok_or_else(|| missing("reader.batch_size"))?,
@@ -107,8 +109,9 @@ fn utilization(leaf: &MlperfLeaf, case: &MlperfCase<'_>, findings: &mut FindingL
         shown(leaf.said("metric.train_au_meet_expectation")),
     );
     let holds = match (mean, verdict, floor) {
-        (Some(mean), Some(verdict), Some(floor)) => Some(verdict == "success" && mean >= floor),
-        (_, Some("fail"), _) => Some(false),
+        (_, Some(verdict), _) if verdict != "success" => Some(false),
+        (Some(mean), _, Some(floor)) if mean < floor => Some(false),
+        (Some(_), Some(_), Some(_)) => Some(true),
         _ => None,
     };
     findings.judge(UTILIZATION, holds, evidence, "run with fewer accelerators, or make the storage faster");
@@ -158,7 +161,9 @@ pub(super) fn paths(
                 shown(leaf.noted(key)),
                 shown(leaf.noted("args.results_dir"))
             );
-            let holds = data.is_some() && results.is_some() && data != results;
+            // Paths are equal by their parts: a trailing slash makes no difference.
+            let holds =
+                data.zip(results).is_some_and(|(data, results)| Path::new(data) != Path::new(results));
             findings.judge(places, Some(holds), evidence, "give mlpstorage two different folders");
         }
     }
@@ -221,20 +226,18 @@ pub(super) fn check_generated(
     for leaf in runs {
         let name = leaf.name();
         let used = leaf.said_count("num_files_train");
-        let required = required(leaf, case).ok().map(|size| size.files);
         let (Some(files), Some(used)) = (files, used) else {
             findings.unknown(DATAGEN_SIZE, format!("{name}: the numbers of files are not in the documents"));
             continue;
         };
-        let enough = files >= required.unwrap_or(0);
-        let evidence =
-            format!("{name}: {files} files were generated; required are {}", required.unwrap_or(used));
-        findings.judge(
-            DATAGEN_SIZE,
-            Some(enough),
-            evidence,
-            "generate at least as many files as are required",
-        );
+        match required(leaf, case) {
+            Ok(size) => {
+                let evidence = format!("{name}: {files} files were generated; required are {}", size.files);
+                let remedy = "generate at least as many files as are required";
+                findings.judge(DATAGEN_SIZE, Some(files >= size.files), evidence, remedy);
+            }
+            Err(why) => findings.unknown(DATAGEN_SIZE, format!("{name}: {why}")),
+        }
         let (of_run, of_datagen) = (folders(leaf), folders(generated));
         let evidence = format!(
             "{name}: {used} files in {of_run} sub-folders are read; {files} files in {of_datagen} sub-folders were \

@@ -23,6 +23,8 @@ const TRAINING_MODEL: MlperfRule = MlperfRule("2.1.11", "trainingWorkloads");
 const DATASIZE_USED: MlperfRule = MlperfRule("3.1.1", "trainingVerifyDatasizeUsage");
 const CODE: MlperfRule = MlperfRule("3.6.1", "trainingClosedSubmissionChecksum");
 const CLASS: MlperfRule = MlperfRule("EDN", "coreConfigClass");
+const CHECKPOINT_MODEL: MlperfRule = MlperfRule("2.1.21", "checkpointingWorkloads");
+const MODE: MlperfRule = MlperfRule("mlpstorage", "mode");
 
 /// One warm-up and five scored runs.
 const RUNS: usize = 6;
@@ -43,6 +45,8 @@ pub struct MlperfWorkload {
     pub is_whole: bool,
     /// Whether there is a `results.json` where the rules want it.
     pub has_results_json: bool,
+    /// The division whose folder it is in.
+    pub placed_in: Option<Division>,
     /// Sub-folders of the workload's folder.
     pub folders: Vec<String>,
     pub leaves: Vec<MlperfLeaf>,
@@ -76,9 +80,9 @@ impl MlperfWorkload {
         for leaf in &self.leaves {
             let mut found = FindingList::at(leaf.folder());
             files::check(leaf, &mut found);
+            self.origin(leaf, case, &mut found);
             match leaf.kind {
-                LeafKind::Datasize => {}
-                LeafKind::Datagen => {}
+                LeafKind::Datasize | LeafKind::Datagen => {}
                 LeafKind::Run => {
                     check_counts(leaf, &mut found);
                     check_run(leaf, case, &mut found);
@@ -92,6 +96,25 @@ impl MlperfWorkload {
             list.extend(found.list);
         }
         list
+    }
+
+    /// Whether the documents of a result agree with the folders that it is in.
+    fn origin(&self, leaf: &MlperfLeaf, case: &MlperfCase<'_>, found: &mut FindingList) {
+        let models = leaf.models();
+        let plain = |name: &str| name.replace('_', "-");
+        if let Some(other) = models.iter().find(|model| plain(model) != plain(case.model)) {
+            let rule = match self.family {
+                WorkloadFamily::Training => TRAINING_MODEL,
+                WorkloadFamily::Checkpointing => CHECKPOINT_MODEL,
+            };
+            let evidence = format!("the documents are of {other}, the folder is that of {}", case.model);
+            found.judge(rule, Some(false), evidence, "move the result to the folder of its workload");
+        }
+        if let (Some(division), Some(mode)) = (self.placed_in, leaf.mode()) {
+            let evidence = format!("mlpstorage was started with mode {mode}; the folder is {division}/");
+            let remedy = "move the result to the folder of its division, or run again";
+            found.judge(MODE, Some(mode.parse() == Ok(division)), evidence, remedy);
+        }
     }
 
     fn training(&self, case: &MlperfCase<'_>, found: &mut FindingList) {
@@ -128,7 +151,7 @@ impl MlperfWorkload {
         );
         self.results_json(RUN_RESULTS, "run/", found);
         times(RUN_TIMES, &runs, runs.len() == RUNS, "6 (a warm-up and 5 scored)", found);
-        gaps(RUN_GAP, &runs, found);
+        run_gaps(&runs, found);
         if let [generated] = generated.as_slice() {
             check_generated(generated, &runs, case, found);
         }
@@ -146,9 +169,11 @@ impl MlperfWorkload {
     fn phases(&self, found: &mut FindingList) {
         let missing =
             ["datagen", "run"].into_iter().filter(|name| !self.folders.iter().any(|folder| folder == name));
-        let known = ["datasize", "datagen", "run"];
+        // The command configview only shows a configuration.
+        let known = ["datasize", "datagen", "run", "configview"];
         let is_extra = |name: &&String| {
-            !known.contains(&name.as_str()) && !name.starts_with("code") && !name.starts_with('.')
+            let is_ignored = name.starts_with("code") || name.starts_with('.');
+            !known.contains(&name.as_str()) && !is_ignored
         };
         let mut faults: Vec<String> = missing.map(|name| format!("{name}/ is missing")).collect();
         faults.extend(
@@ -159,7 +184,7 @@ impl MlperfWorkload {
         found.judge(PHASES, Some(faults.is_empty()), evidence, "keep datagen/ and run/ with their results");
     }
 
-    /// Only advice: mlpstorage's report writes the file, and no submission of round 3.0 has it.
+    /// Only advice: mlpstorage's report writes the file, and published submissions of round 3.0 do without it.
     fn results_json(&self, rule: MlperfRule, place: &str, found: &mut FindingList) {
         let evidence = match self.has_results_json {
             true => format!("{place}results.json exists"),
@@ -177,7 +202,7 @@ impl MlperfWorkload {
         }
         self.results_json(CHECKPOINT_RESULTS, "", found);
         times(CHECKPOINT_TIMES, &leaves, matches!(leaves.len(), 1 | 2), "1 or 2", found);
-        gaps(CHECKPOINT_GAP, &leaves, found);
+        pause(&leaves, found);
         check_invocations(&leaves, case, found);
     }
 
@@ -214,33 +239,62 @@ fn times(rule: MlperfRule, leaves: &[&MlperfLeaf], is_enough: bool, required: &s
     found.judge(rule, Some(is_enough && odd.is_empty()), evidence, remedy);
 }
 
-/// Between the starts of two runs, no other run may fit: less than twice the shortest run.
-fn gaps(rule: MlperfRule, leaves: &[&MlperfLeaf], found: &mut FindingList) {
-    if leaves.len() < 2 {
+const NO_TIMES: &str = "summary.json has no local times without a zone, or a folder is not named by its time";
+const WRITE_TIMES: &str = "run with a version of DLIO that writes both";
+
+/// Between the starts of two runs, no other run may fit: less than twice the shortest run. And the times in the
+/// documents must be those of the runs: one after the other, each soon after the time of its folder.
+fn run_gaps(runs: &[&MlperfLeaf], found: &mut FindingList) {
+    if runs.len() < 2 {
         return;
     }
-    let starts: Option<Vec<LocalMoment>> =
-        leaves.iter().map(|leaf| LocalMoment::of_folder(leaf.name())).collect();
-    let lengths: Option<Vec<f64>> =
-        leaves.iter().map(|leaf| leaf.window().map(|(start, end)| start.until(end))).collect();
-    let (Some(starts), Some(lengths)) = (starts, lengths) else {
-        let why = "summary.json has no local times without a zone, or a folder is not named by its time";
-        found.judge(rule, Some(false), why.to_owned(), "run with a version of DLIO that writes both");
+    let folders: Option<Vec<LocalMoment>> =
+        runs.iter().map(|leaf| LocalMoment::of_folder(leaf.name())).collect();
+    let windows: Option<Vec<_>> = runs.iter().map(|leaf| leaf.window()).collect();
+    let (Some(folders), Some(windows)) = (folders, windows) else {
+        found.judge(RUN_GAP, Some(false), NO_TIMES.to_owned(), WRITE_TIMES);
         return;
     };
-    let shortest = lengths.into_iter().fold(f64::INFINITY, f64::min);
-    let longest = starts.windows(2).map(|pair| pair[0].until(pair[1])).fold(0.0, f64::max);
-    let evidence = format!(
+    let shortest = windows.iter().map(|(start, end)| start.until(*end)).fold(f64::INFINITY, f64::min);
+    let longest = folders.windows(2).map(|pair| pair[0].until(pair[1])).fold(0.0, f64::max);
+    let mut holds = longest < 2.0 * shortest;
+    let mut evidence = format!(
         "at most {longest:.0} s from one start to the next; the shortest run takes {shortest:.0} s, allowed are less \
          than {:.0} s",
         2.0 * shortest
     );
-    found.judge(
-        rule,
-        Some(longest < 2.0 * shortest),
-        evidence,
-        "use consecutive runs with nothing between them",
+    if let Some(at) = windows.windows(2).position(|pair| pair[0].1.until(pair[1].0) < 0.0) {
+        let [one, next] = [runs[at].name(), runs[at + 1].name()];
+        evidence.push_str(&format!("; by summary.json, {next} starts before {one} has ended"));
+        holds = false;
+    }
+    // The clock of DLIO may have another zone than that of the folders, but always the same one.
+    let lags = || folders.iter().zip(&windows).map(|(folder, (start, _))| folder.until(*start));
+    let spread = lags().fold(f64::NEG_INFINITY, f64::max) - lags().fold(f64::INFINITY, f64::min);
+    if spread >= shortest {
+        evidence.push_str(&format!(
+            "; between the time of a folder and start in its summary.json, the runs differ by {spread:.0} s"
+        ));
+        holds = false;
+    }
+    found.judge(RUN_GAP, Some(holds), evidence, "use consecutive runs with nothing between them, unchanged");
+}
+
+/// Between two invocations, none may fit: less than the longer one takes. Writing may take much longer than reading.
+fn pause(invocations: &[&MlperfLeaf], found: &mut FindingList) {
+    let [first, second] = invocations else { return };
+    let Some((first, second)) = first.window().zip(second.window()) else {
+        found.judge(CHECKPOINT_GAP, Some(false), NO_TIMES.to_owned(), WRITE_TIMES);
+        return;
+    };
+    let longest = first.0.until(first.1).max(second.0.until(second.1));
+    let pause = first.1.until(second.0);
+    let evidence = format!(
+        "{pause:.0} s from the end of one invocation to the start of the next; the longer one takes {longest:.0} s, \
+         allowed are less than that"
     );
+    let remedy = "use consecutive invocations with nothing between them";
+    found.judge(CHECKPOINT_GAP, Some(pause < longest), evidence, remedy);
 }
 
 /// Whether the committee considers the configuration comparable with the published one.
@@ -250,14 +304,14 @@ fn class(leaf: &MlperfLeaf, case: &MlperfCase<'_>, found: &mut FindingList) {
         _ => leaf.accelerator().map(|accelerator| format!("{}_{accelerator}", case.model)),
     };
     let published = name.as_deref().and_then(|name| case.classes.iter().find(|(known, _)| *known == name));
-    let (Some(hash), Some((name, published))) = (leaf.core_hash(), published) else {
+    let (Some(hash), Some((name, published))) = (&leaf.core_hash, published) else {
         found.unknown(CLASS, "there is no published core-config hash for this workload, or no config.yaml");
         return;
     };
     let evidence = format!("the core-config hash is {hash}; that of {name} is {published}");
     let remedy = "change no setting that defines the workload, such as batch size or computation time";
     match case.division {
-        Division::Closed => found.judge(CLASS, Some(hash == *published), evidence, remedy),
-        Division::Open => found.advise(CLASS, Some(hash == *published), evidence, remedy),
+        Division::Closed => found.judge(CLASS, Some(hash == published), evidence, remedy),
+        Division::Open => found.advise(CLASS, Some(hash == published), evidence, remedy),
     }
 }

@@ -1,15 +1,14 @@
 //! `feedline mlperf check`: whether results keep the rules of MLPerf Storage.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use model::mlperf::{
-    Division, Edition, MlperfCase, MlperfFinding, MlperfLeaf, MlperfOutcome, check_division, check_root,
-    check_submitter, check_system,
+    Division, Edition, MlperfCase, MlperfFinding, MlperfLeaf, MlperfOutcome, SubmitterFolder, check_division,
+    check_root, check_submitter, check_system, is_code,
 };
 
-use super::tree::{self, FoundWorkload, list, name_of};
+use super::tree::{self, FoundResults, FoundWorkload, SubmissionPart, list, name_of};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::report;
 use crate::report::mlperf::check::{CheckReport, CheckedWorkload};
@@ -57,8 +56,8 @@ pub(super) fn check(flags: &MlperfCheckFlags) -> CommandResult {
     let mut structure = Vec::new();
     for folder in &flags.folders {
         let found = tree::read(folder).map_err(Failure::usage)?;
-        structure.extend(structure_of(folder, &found, flags.rules).map_err(Failure::refused)?);
-        workloads.extend(found.iter().map(|found| checked(found, flags.rules)));
+        structure.extend(structure_of(&found, flags.rules).map_err(Failure::refused)?);
+        workloads.extend(checked(&found, flags.rules));
     }
     let report = CheckReport { structure, workloads, all: flags.all };
     match flags.json {
@@ -68,80 +67,94 @@ pub(super) fn check(flags: &MlperfCheckFlags) -> CommandResult {
     Ok(if report.count(MlperfOutcome::Fail) > 0 { Exit::CheckFailed } else { Exit::Ok })
 }
 
-/// The edition and division of a workload: by the flags, else by its place and documents.
-fn case_of(found: &FoundWorkload, rules: RuleFlags) -> (Edition, Division) {
-    let leaves = &found.workload.leaves;
-    let edition =
-        rules.edition.or_else(|| leaves.iter().find_map(MlperfLeaf::edition)).unwrap_or(Edition::V3);
-    let noted = || leaves.iter().find_map(MlperfLeaf::division);
-    let division = rules.division.or(found.division).or_else(noted).unwrap_or(Division::Closed);
-    (edition, division)
+/// The edition of workloads by their documents.
+fn edition_of<'a>(workloads: impl IntoIterator<Item = &'a FoundWorkload>) -> Option<Edition> {
+    workloads.into_iter().flat_map(|found| &found.workload.leaves).find_map(MlperfLeaf::edition)
 }
 
-/// A workload with its findings.
-pub(super) fn checked(found: &FoundWorkload, rules: RuleFlags) -> CheckedWorkload {
-    let (edition, division) = case_of(found, rules);
+/// All workloads with their findings.
+pub(super) fn checked(found: &FoundResults, rules: RuleFlags) -> Vec<CheckedWorkload> {
+    let checked = |one: &FoundWorkload| {
+        // Checkpoint runs do not name an accelerator; the other workloads of the system do.
+        let others =
+            found.workloads.iter().filter(|other| one.around.is_some() && other.around == one.around);
+        let by_documents = || edition_of([one]).or_else(|| edition_of(others));
+        checked_one(one, rules.edition.or_else(by_documents).unwrap_or(Edition::V3), rules)
+    };
+    found.workloads.iter().map(checked).collect()
+}
+
+fn checked_one(found: &FoundWorkload, edition: Edition, rules: RuleFlags) -> CheckedWorkload {
+    let workload = &found.workload;
+    let noted = || workload.leaves.iter().find_map(MlperfLeaf::division);
+    let division = rules.division.or(workload.placed_in).or_else(noted).unwrap_or(Division::Closed);
     let classes: Vec<(&str, &str)> =
         WORKLOADS.iter().filter_map(|workload| Some((workload.name, workload.published_hash?))).collect();
     let model = found.model.clone().unwrap_or_else(|| "unknown".to_owned());
     let case = MlperfCase { edition, division, model: &model, classes: &classes };
-    let named = |path: &Option<PathBuf>| path.as_deref().map(|path| name_of(path).to_owned());
     CheckedWorkload {
-        folder: found.workload.folder.clone(),
-        organisation: named(&found.organisation),
-        system: named(&found.system),
-        findings: found.workload.check(&case),
-        row: found.workload.row(),
+        folder: workload.folder.clone(),
+        organisation: found.place.as_ref().map(|place| name_of(&place.organisation).to_owned()),
+        system: found.place.as_ref().map(|place| name_of(&place.system).to_owned()),
+        findings: workload.check(&case),
+        row: workload.row(),
         model,
         edition,
         division,
     }
 }
 
-/// Findings on the folders above workloads, as far as they are in or below the folder that was named.
-fn structure_of(
-    folder: &Path,
-    found: &[FoundWorkload],
-    rules: RuleFlags,
-) -> anyhow::Result<Vec<MlperfFinding>> {
-    let top = std::path::absolute(folder)?;
+/// Findings on the folders above workloads, in and below the folder that was named.
+fn structure_of(found: &FoundResults, rules: RuleFlags) -> anyhow::Result<Vec<MlperfFinding>> {
     let mut findings = Vec::new();
-    let mut done: BTreeSet<PathBuf> = BTreeSet::new();
-    for one in found {
-        let (edition, division) = case_of(one, rules);
-        let mut is_new = |path: &Path| path.starts_with(&top) && done.insert(path.to_owned());
-        let Some(system) = one.system.as_deref() else { continue };
-        if is_new(system) {
-            let inside = |name: &str| list(&system.join(name)).ok().map(|names| names.all());
-            let (training, checkpointing) = (inside("training"), inside("checkpointing"));
-            let (shown, entries) = (system.display().to_string(), list(system)?.all());
-            findings.extend(check_system(
-                &shown,
-                edition,
-                &entries,
-                training.as_deref(),
-                checkpointing.as_deref(),
-            ));
-        }
-        let (Some(organisation), true) = (one.organisation.as_deref(), one.division.is_some()) else {
-            continue;
-        };
-        if is_new(organisation) {
-            let inside =
-                |name: &str| list(&organisation.join(name)).map(|names| names.all()).unwrap_or_default();
-            let (systems, results) = (inside("systems"), inside("results"));
-            let entries = list(organisation)?.all();
-            let shown = organisation.display().to_string();
-            findings.extend(check_submitter(&shown, division, &entries, &systems, &results));
-        }
-        let Some(of_division) = organisation.parent() else { continue };
-        if is_new(of_division) {
-            findings.extend(check_division(&of_division.display().to_string(), &list(of_division)?.folders));
-        }
-        let Some(root) = of_division.parent() else { continue };
-        if is_new(root) {
-            findings.extend(check_root(&root.display().to_string(), &list(root)?.all()));
-        }
+    for part in &found.parts {
+        findings.extend(match part {
+            SubmissionPart::Root(root) => {
+                let folders = list(root)?.folders;
+                let pools: Vec<String> =
+                    folders.iter().filter(|name| is_code_pool(&root.join(name))).cloned().collect();
+                check_root(&root.display().to_string(), &folders, &pools)
+            }
+            SubmissionPart::Division(folder) => {
+                check_division(&folder.display().to_string(), &list(folder)?.folders)
+            }
+            SubmissionPart::Submitter(folder, division) => {
+                check_submitter(&submitter(folder)?, rules.division.unwrap_or(*division))
+            }
+            SubmissionPart::System(system) => {
+                let is_here = |one: &&FoundWorkload| one.around.as_ref() == Some(system);
+                let by_documents = || edition_of(found.workloads.iter().filter(is_here));
+                let edition = rules.edition.or_else(by_documents).unwrap_or(Edition::V3);
+                let inside = |name: &str| list(&system.join(name)).ok().map(|names| names.folders);
+                let (training, saving) = (inside("training"), inside("checkpointing"));
+                let shown = system.display().to_string();
+                check_system(&shown, edition, &list(system)?.folders, training.as_deref(), saving.as_deref())
+            }
+        });
     }
     Ok(findings)
+}
+
+/// Whether a folder holds code and nothing else, as in round 3.0.
+fn is_code_pool(folder: &Path) -> bool {
+    list(folder).is_ok_and(|names| {
+        let is_empty = names.files.iter().all(|name| name.starts_with('.'));
+        is_empty && !names.folders.is_empty() && names.folders.iter().all(|name| is_code(name))
+    })
+}
+
+fn submitter(folder: &Path) -> anyhow::Result<SubmitterFolder> {
+    let name = name_of(folder);
+    // <root>/<division>/<submitter>; the code may be in <root>/<submitter>.
+    let root = folder.parent().and_then(Path::parent);
+    let systems = list(&folder.join("systems")).unwrap_or_default();
+    Ok(SubmitterFolder {
+        folder: folder.display().to_string(),
+        name: name.to_owned(),
+        folders: list(folder)?.folders,
+        has_code_pool: root.is_some_and(|root| is_code_pool(&root.join(name))),
+        system_files: systems.files,
+        system_folders: systems.folders,
+        results: list(&folder.join("results")).unwrap_or_default().folders,
+    })
 }

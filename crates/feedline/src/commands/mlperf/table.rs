@@ -38,7 +38,7 @@ pub(super) fn table(flags: &MlperfTableFlags) -> CommandResult {
     let mut workloads = Vec::new();
     for folder in &flags.folders {
         let found = tree::read(folder).map_err(Failure::usage)?;
-        workloads.extend(found.iter().map(|found| checked(found, flags.rules)));
+        workloads.extend(checked(&found, flags.rules));
     }
     let table = ResultsTable { workloads };
     match (flags.csv, flags.json) {
