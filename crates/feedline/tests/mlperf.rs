@@ -234,6 +234,9 @@ fn files_of_mlpstorage_and_the_layout_of_round_3_are_accepted() {
     fs::remove_dir_all(dir.path("s/closed/acme/code")).unwrap();
     let done = check(&dir, &["s", "--json"]).exits(0);
     assert_eq!(done.json()["workloads"].as_array().unwrap().len(), 1);
+    let places = check(&dir, &["s", "--all"]).exits(0).stdout;
+    let root = format!("    {}: found: closed", fs::canonicalize(dir.path("s")).unwrap().display());
+    assert!(places.contains(&root), "no '{root}' in {places}");
 }
 
 #[test]
@@ -276,6 +279,21 @@ fn names_that_are_not_text_are_findings() {
     for rule in ["2.1.10", "2.1.17"] {
         assert!(failed(&done).contains(&rule.to_owned()), "{rule}: {}", done.stdout);
     }
+}
+
+#[test]
+fn texts_of_others_cannot_forge_lines() {
+    let dir = submission();
+    let leaf = format!("s/{}", run_folder(2));
+    let forged = "- workload=unet3d_b200\n- \"++workload.\\e[2J\\e[31mEVIL\\n  pass: 3.6.2=1\"\n";
+    dir.write(&format!("{leaf}/dlio_config/overrides.yaml"), forged);
+    fs::create_dir(dir.path(&format!("s/{WORKLOAD}/run/x\u{1b}[31m\nfake"))).unwrap();
+    let done = check(&dir, &["s"]).exits(5);
+    assert!(!done.stdout.contains('\u{1b}') && !done.stdout.contains("\nfake"), "{}", done.stdout);
+    assert!(done.stdout.contains("EVIL\\n  pass: 3.6.2 may not be changed"), "{}", done.stdout);
+    fs::rename(dir.path("s/closed/acme"), dir.path("s/closed/ac\u{1b}[2Jme")).unwrap();
+    let table = dir.feedline(&["mlperf", "table", "s"]).run().exits(0);
+    assert!(table.stdout.contains("ac\\u{1b}[2Jme"), "{}", table.stdout);
 }
 
 /// Results of mlpstorage of edition 2.0: without divisions, and checkpoints without an accelerator.

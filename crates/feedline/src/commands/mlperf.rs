@@ -47,7 +47,8 @@ impl MlperfAction {
     pub(crate) fn stall_timeout(&self) -> Option<Nanos> {
         match self {
             MlperfAction::Size(flags) => flags.workload.stall_timeout(),
-            MlperfAction::Check(_) | MlperfAction::Table(_) => None,
+            MlperfAction::Check(flags) => flags.wait.stall_timeout(),
+            MlperfAction::Table(flags) => flags.wait.stall_timeout(),
         }
     }
 }

@@ -105,6 +105,15 @@ pub(crate) fn fitted(text: &str) -> String {
     layout::fitted(text, terminal::columns())
 }
 
+/// A text of others on one line: characters that a terminal would act on, or not show, are escaped.
+pub(crate) fn printable(text: &str) -> String {
+    let escaped = |c: char| match c {
+        '\'' | '"' | '\\' => c.to_string(),
+        c => c.escape_debug().to_string(),
+    };
+    text.chars().map(escaped).collect()
+}
+
 /// A label and a path, on two lines if one is too short; with the end of the line.
 pub(crate) fn path_line(label: &str, path: impl Display) -> String {
     layout::labelled_path(label, path, terminal::columns()) + "\n"

@@ -10,6 +10,7 @@ use model::mlperf::{
 
 use super::tree::{self, FoundResults, FoundWorkload, SubmissionPart, list, name_of};
 use crate::exit::{CommandResult, Exit, Failure};
+use crate::flags::WaitFlags;
 use crate::report;
 use crate::report::mlperf::check::{CheckReport, CheckedWorkload};
 use crate::workloads::WORKLOADS;
@@ -49,6 +50,8 @@ pub(crate) struct MlperfCheckFlags {
     /// Print the findings as JSON on stdout
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub wait: WaitFlags,
 }
 
 pub(super) fn check(flags: &MlperfCheckFlags) -> CommandResult {

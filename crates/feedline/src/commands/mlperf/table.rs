@@ -7,6 +7,7 @@ use clap::Args;
 use super::check::{RuleFlags, checked};
 use super::tree;
 use crate::exit::{CommandResult, Exit, Failure};
+use crate::flags::WaitFlags;
 use crate::report;
 use crate::report::mlperf::table::ResultsTable;
 
@@ -32,6 +33,8 @@ pub(crate) struct MlperfTableFlags {
     /// Print the rows as JSON on stdout
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub wait: WaitFlags,
 }
 
 pub(super) fn table(flags: &MlperfTableFlags) -> CommandResult {

@@ -6,7 +6,7 @@ use model::mlperf::{Division, Edition, MlperfFinding, MlperfOutcome, MlperfRow};
 use model::units::counted;
 use serde_json::{Value, json};
 
-use crate::report::fitted;
+use crate::report::{fitted, printable};
 use crate::terminal::Tone;
 
 /// A workload with its findings and its row in the table.
@@ -63,8 +63,9 @@ impl CheckReport {
             text.push_str(&format!("folders of the submission\n{}\n", self.findings(&self.structure, "")));
         }
         for workload in &self.workloads {
-            text.push_str(&format!("{}\n", workload.folder));
-            let CheckedWorkload { model, edition, division, .. } = workload;
+            text.push_str(&format!("{}\n", printable(&workload.folder)));
+            let CheckedWorkload { edition, division, .. } = workload;
+            let model = printable(&workload.model);
             text.push_str(&fitted(&format!("  {model}, MLPerf Storage {edition}, {division} division\n")));
             text.push_str(&self.findings(&workload.findings, &workload.folder));
             text.push('\n');
@@ -128,12 +129,14 @@ fn shown(finding: &MlperfFinding, folder: &str) -> String {
         MlperfOutcome::Warning | MlperfOutcome::NotCheckable => Tone::Doubtful,
         MlperfOutcome::Pass => Tone::Good,
     };
-    let relative = place.strip_prefix(folder).map_or(place.as_str(), |rest| rest.trim_start_matches('/'));
-    let place = if relative.is_empty() { String::new() } else { format!("{relative}: ") };
+    let inside = place.strip_prefix(folder).filter(|_| !folder.is_empty());
+    let relative = inside.map_or(place.as_str(), |rest| rest.trim_start_matches('/'));
+    let place = if relative.is_empty() { String::new() } else { format!("{}: ", printable(relative)) };
+    let evidence = printable(evidence);
     let mut text = format!("  {}: {rule} {name}\n", tone.out(outcome.name()));
     text.push_str(&fitted(&format!("    {place}{evidence}\n")));
     if let Some(remedy) = remedy {
-        text.push_str(&fitted(&format!("    help: {remedy}\n")));
+        text.push_str(&fitted(&format!("    help: {}\n", printable(remedy))));
     }
     text
 }

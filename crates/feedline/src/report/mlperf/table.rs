@@ -5,7 +5,7 @@ use model::units::{grouped, significant};
 use serde_json::{Value, json};
 
 use super::check::CheckedWorkload;
-use crate::report::{Table, csv_field};
+use crate::report::{Table, csv_field, printable};
 
 /// The rows of all workloads.
 #[derive(Debug)]
@@ -129,9 +129,9 @@ impl ResultsTable {
 }
 
 fn names(workload: &CheckedWorkload) -> [String; 4] {
-    let named = |name: &Option<String>| name.clone().unwrap_or_else(|| NONE.to_owned());
-    let system = workload.system.clone().unwrap_or_else(|| workload.folder.clone());
-    [system, named(&workload.organisation), workload.division.to_string(), workload.model.clone()]
+    let system = workload.system.as_deref().unwrap_or(&workload.folder);
+    let organisation = workload.organisation.as_deref().unwrap_or(NONE);
+    [system, organisation, workload.division.name(), &workload.model].map(printable)
 }
 
 fn training(workload: &CheckedWorkload, row: &MlperfRow) -> Option<Vec<String>> {
