@@ -344,6 +344,7 @@ fn a_folder_without_results_is_a_usage_error() {
         }
     }
     check(&dir, &["empty", "--edition", "1.0"]).exits(2);
+    check(&dir, &["empty", "--stall-timeout", "soon"]).exits(2);
     check(&dir, &["empty", "--division", "ajar"]).exits(2);
 }
 
@@ -373,6 +374,38 @@ fn results_of_dlio_alone_are_checked() {
     for part in ["checkpointing", "llama_small", "2.28", "0.41", "5.49", "1.98", "1.19", "4 FAILED"] {
         assert!(table.stdout.contains(part), "no {part} in {}", table.stdout);
     }
+}
+
+/// DLIO without mlpstorage has its configuration where Hydra writes it by default.
+#[test]
+fn results_in_hydras_own_folder_are_understood() {
+    let dir = Dir::new();
+    let leaf = "hydra_log/unet3d/2026-07-20-15-26-22";
+    write_leaf(&dir, leaf, "run");
+    fs::rename(dir.path(&format!("{leaf}/dlio_config")), dir.path(&format!("{leaf}/.hydra"))).unwrap();
+    fs::remove_file(dir.path(&format!("{leaf}/training_metadata.json"))).unwrap();
+    dir.write(&format!("{leaf}/summary.json"), summary(1).to_string());
+    let done = check(&dir, &["hydra_log", "--json"]).exits(5);
+    let json = done.json();
+    let workload = &json["workloads"][0];
+    assert_eq!((&workload["model"], &workload["edition"]), (&json!("unet3d"), &json!("3.0")));
+    assert_eq!(failed(&done), ["2.1.19", "2.1.20"]);
+    assert!(done.stdout.contains("the configuration is in .hydra/"), "{}", done.stdout);
+    // Without any configuration, the model is unknown; that is not a fault of the workload.
+    fs::remove_dir_all(dir.path(&format!("{leaf}/.hydra"))).unwrap();
+    let done = check(&dir, &[leaf, "--json"]).exits(5);
+    assert_eq!(failed(&done), ["2.1.19", "2.1.20"]);
+}
+
+#[test]
+fn the_same_finding_is_shown_once() {
+    let dir = submission();
+    for run in 1..=6 {
+        fs::remove_file(dir.path(&format!("s/{}/fs_separation.json", run_folder(run)))).unwrap();
+    }
+    let done =
+        check(&dir, &["s"]).exits(0).prints("run/20260720_150600 and 5 more: there is no fs_separation.json");
+    assert_eq!(done.stdout.matches("3.4.2").count(), 1, "{}", done.stdout);
 }
 
 #[test]
@@ -437,4 +470,8 @@ fn sizes_are_printed_with_commands_to_paste() {
         (&json!(112_425_623_552u64), &json!(16))
     );
     dir.feedline(&["mlperf", "size", "unet3d_b200", "--hosts", "0"]).run().exits(2).one_error();
+    for memory in ["256", "0", "1MiB"] {
+        let done = dir.feedline(&["mlperf", "size", "unet3d_b200", "--host-memory", memory]).run().exits(2);
+        assert!(done.stderr.contains("give the unit, such as 256GiB"), "{}", done.stderr);
+    }
 }

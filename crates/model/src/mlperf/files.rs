@@ -78,7 +78,14 @@ fn existing(leaf: &MlperfLeaf, rule: MlperfRule, findings: &mut FindingList) {
 
 fn configuration(leaf: &MlperfLeaf, rule: MlperfRule, findings: &mut FindingList) {
     let Some(entries) = &leaf.listing.config_entries else {
-        findings.judge(rule, Some(false), "dlio_config/ is missing".to_owned(), "run the benchmark again");
+        let (evidence, remedy) = match leaf.listing.folders.iter().any(|name| name == ".hydra") {
+            true => (
+                "dlio_config/ is missing; the configuration is in .hydra/",
+                "start DLIO with mlpstorage, or with hydra.output_subdir=dlio_config",
+            ),
+            false => ("dlio_config/ is missing", "run the benchmark again, and do not rename its folders"),
+        };
+        findings.judge(rule, Some(false), evidence.to_owned(), remedy);
         return;
     };
     let missing = CONFIG_FILES.iter().filter(|name| !entries.iter().any(|entry| entry == *name));

@@ -197,9 +197,9 @@ impl MlperfLeaf {
     pub fn accelerator(&self) -> Option<String> {
         let noted =
             ["accelerator", "args.accelerator_type"].map(|path| self.noted(path).and_then(Value::as_str));
-        let chosen = || self.chosen().next()?.rsplit_once('_').map(|(_, end)| end);
-        let name = noted.into_iter().flatten().next().or_else(chosen)?.to_ascii_lowercase();
-        ACCELERATORS.contains(&name.as_str()).then_some(name)
+        let chosen = self.chosen().filter_map(|name| name.rsplit_once('_').map(|(_, end)| end));
+        let names = noted.into_iter().flatten().chain(chosen).map(str::to_ascii_lowercase);
+        names.into_iter().find(|name| ACCELERATORS.contains(&name.as_str()))
     }
 
     /// The model as folders of submissions name it.

@@ -25,6 +25,9 @@ pub use size::{BindingFloor, LlamaSize, Rounding, SizeFloors, SizeInput, Trainin
 pub use structure::{SubmitterFolder, check_division, check_root, check_submitter, check_system, is_code};
 pub use workload::{MlperfWorkload, WorkloadFamily};
 
+/// The model of a result whose documents and folders do not name one.
+pub const UNKNOWN_MODEL: &str = "unknown";
+
 /// What decides which rules apply to a result.
 #[derive(Clone, Copy, Debug)]
 pub struct MlperfCase<'a> {

@@ -377,6 +377,10 @@ fn open_and_the_earlier_edition_have_rules_of_their_own() {
     assert_eq!(failed(&drafts, &case("unet3d", Edition::V3, Division::Open)), [""; 0]);
     drafts[2].overrides.push("++workload.reader.batch_size=7".to_owned());
     assert_eq!(failed(&drafts, &case("unet3d", Edition::V3, Division::Open)), ["3.6.3"]);
+    // Edition 2.0 has no published hashes.
+    let mut drafts = training_drafts();
+    drafts[2].config["train"]["computation_time"] = json!(0.1);
+    assert_eq!(failed(&drafts, &case("unet3d", Edition::V2, Division::Closed)), ["2.1.11"]);
     // B200 is not scored in edition 2.0.
     assert_eq!(failed(&training_drafts(), &case("unet3d", Edition::V2, Division::Closed)), ["2.1.11"]);
     let mut drafts = training_drafts();
@@ -422,6 +426,7 @@ const CHECKPOINT_FAULTS: &[Fault] = &[
         drafts[1].summary["end"] = json!("2026-07-18T01:01:00");
     }),
     ("4.3.3", |drafts| drafts[0].config["model"]["num_layers"] = json!(2)),
+    ("4.3.3", |drafts| drafts[0].summary["metric"]["checkpoint_size_GB"] = json!(0.1)),
     ("4.3.3", |drafts| drafts[0].config["model"]["transformer"]["hidden_size"] = json!(512)),
     ("4.3.3", |drafts| drafts[0].config["model"]["parallelism"]["tensor"] = Value::Null),
     ("2.1.25", |drafts| drafts[0].listing.files.retain(|name| name != "0_output.json")),
@@ -448,7 +453,12 @@ fn one_fault_breaks_one_rule_of_checkpointing() {
         change(&mut drafts);
         let found = failed(&drafts, &case);
         // A configuration without fsync, or of another model, is also another one than the published.
-        let also: &[&str] = if ["4.3.2", "4.3.3"].contains(rule) { &["EDN"] } else { &[] };
+        // And a checkpoint that is too large for the accelerators is not that of the model.
+        let also: &[&str] = match *rule {
+            "4.3.2" | "4.3.3" => &["EDN"],
+            "4.3.4" => &["4.3.3"],
+            _ => &[],
+        };
         let other: Vec<_> = found.iter().filter(|one| *one != rule && !also.contains(one)).collect();
         assert!(found.contains(rule) && other.is_empty(), "fault {at}, {rule}: {found:?}");
     }
@@ -500,6 +510,9 @@ fn processes_follow_division_and_edition() {
         draft.summary["num_accelerators"] = json!(ranks);
         draft.summary["num_hosts"] = json!(hosts);
         draft.summary["host_memory_GB"] = json!(vec![64.0; hosts as usize]);
+        if let Some(model) = llama_model(model).filter(|_| !subset) {
+            draft.summary["metric"]["checkpoint_size_GB"] = json!(model.model_gib + model.optimizer_gib);
+        }
         if subset {
             draft.overrides.push("++workload.checkpoint.mode=subset".to_owned());
         }

@@ -1,14 +1,14 @@
 //! All results of one workload of one system: the rules on each, and those on all of them together.
 
-use super::MlperfCase;
 use super::checkpointing::{check_alone, check_invocation, check_invocations};
 use super::document::shown;
-use super::edition::Division;
+use super::edition::{Division, Edition};
 use super::files;
 use super::finding::{FindingList, MlperfFinding, MlperfRule};
 use super::leaf::{LeafKind, MlperfLeaf};
 use super::moment::LocalMoment;
 use super::training::{check_counts, check_generated, check_run};
+use super::{MlperfCase, UNKNOWN_MODEL};
 
 const PHASES: MlperfRule = MlperfRule("2.1.12", "trainingPhases");
 const DATAGEN_TIMES: MlperfRule = MlperfRule("2.1.13", "datagenTimestamp");
@@ -121,6 +121,7 @@ impl MlperfWorkload {
         let accelerator = self.leaves.iter().find_map(MlperfLeaf::accelerator);
         let holds = match &accelerator {
             Some(accelerator) => Some(case.edition.scores(case.model, accelerator)),
+            None if case.model == UNKNOWN_MODEL => None,
             None if case.edition.utilization_floor(case.model).is_none() => Some(false),
             None => None,
         };
@@ -297,8 +298,12 @@ fn pause(invocations: &[&MlperfLeaf], found: &mut FindingList) {
     found.judge(CHECKPOINT_GAP, Some(pause < longest), evidence, remedy);
 }
 
-/// Whether the committee considers the configuration comparable with the published one.
+/// Whether the committee considers the configuration comparable with the published one. Edition 2.0 has no such rule,
+/// and its subsets have a hash of their own.
 fn class(leaf: &MlperfLeaf, case: &MlperfCase<'_>, found: &mut FindingList) {
+    if case.edition == Edition::V2 {
+        return;
+    }
     let name = match leaf.kind {
         LeafKind::Checkpointing => Some(case.model.replace('-', "_")),
         _ => leaf.accelerator().map(|accelerator| format!("{}_{accelerator}", case.model)),

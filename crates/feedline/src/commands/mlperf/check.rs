@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use model::mlperf::{
-    Division, Edition, MlperfCase, MlperfFinding, MlperfLeaf, MlperfOutcome, SubmitterFolder, check_division,
-    check_root, check_submitter, check_system, is_code,
+    Division, Edition, MlperfCase, MlperfFinding, MlperfLeaf, MlperfOutcome, SubmitterFolder, UNKNOWN_MODEL,
+    check_division, check_root, check_submitter, check_system, is_code,
 };
 
 use super::tree::{self, FoundResults, FoundWorkload, SubmissionPart, list, name_of};
@@ -93,7 +93,7 @@ fn checked_one(found: &FoundWorkload, edition: Edition, rules: RuleFlags) -> Che
     let division = rules.division.or(workload.placed_in).or_else(noted).unwrap_or(Division::Closed);
     let classes: Vec<(&str, &str)> =
         WORKLOADS.iter().filter_map(|workload| Some((workload.name, workload.published_hash?))).collect();
-    let model = found.model.clone().unwrap_or_else(|| "unknown".to_owned());
+    let model = found.model.clone().unwrap_or_else(|| UNKNOWN_MODEL.to_owned());
     let case = MlperfCase { edition, division, model: &model, classes: &classes };
     CheckedWorkload {
         folder: workload.folder.clone(),

@@ -40,7 +40,7 @@ pub(crate) struct MlperfSizeFlags {
     #[arg(long, value_name = "N", default_value_t = 1, visible_alias = "num-client-hosts")]
     pub hosts: u64,
     /// Memory of one host, such as 256GiB [default: this host's]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = host_memory)]
     pub host_memory: Option<Bytes>,
     /// Edition of the rules: 2.0 or 3.0
     #[arg(long, value_name = "EDITION", default_value = "3.0")]
@@ -50,6 +50,17 @@ pub(crate) struct MlperfSizeFlags {
     pub data_dir: Option<PathBuf>,
     #[command(flatten)]
     pub output: OutputFlags,
+}
+
+/// A number without a unit is bytes; here it is a mistake, because mlpstorage's flag for it is in GiB.
+fn host_memory(text: &str) -> Result<Bytes, String> {
+    match text.parse::<Bytes>() {
+        Ok(size) if size.0 < 1 << 30 => {
+            Err("this is less than 1 GiB; give the unit, such as 256GiB for mlpstorage's 256 GB".to_owned())
+        }
+        Ok(size) => Ok(size),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 pub(super) fn size(flags: &MlperfSizeFlags) -> CommandResult {

@@ -25,6 +25,9 @@ const MOST_ENTRIES: usize = 1_000_000;
 /// The same inside one result.
 const MOST_IN_RESULT: usize = 10_000;
 
+/// Where Hydra writes the configuration of a run: by mlpstorage, and by DLIO alone.
+const CONFIG_FOLDERS: [&str; 2] = ["dlio_config", ".hydra"];
+
 /// The folders of a training workload that hold results.
 const PHASES: [(&str, LeafKind); 3] =
     [("datasize", LeafKind::Datasize), ("datagen", LeafKind::Datagen), ("run", LeafKind::Run)];
@@ -305,7 +308,8 @@ pub(super) fn list(folder: &Path) -> anyhow::Result<ResultListing> {
 fn is_leaf(names: &ResultListing) -> bool {
     let is_mark =
         |name: &String| name == "summary.json" || name == "dlio.log" || name.ends_with("_metadata.json");
-    names.files.iter().any(is_mark) || names.folders.iter().any(|name| name == "dlio_config")
+    names.files.iter().any(is_mark)
+        || names.folders.iter().any(|name| CONFIG_FOLDERS.contains(&name.as_str()))
 }
 
 fn leaf_input(folder: &Path) -> LeafInput {
@@ -321,9 +325,10 @@ fn leaf_input(folder: &Path) -> LeafInput {
             };
         }
     };
-    let config = folder.join("dlio_config");
-    let config_entries =
-        list(&config).ok().map(|names| names.files.into_iter().chain(names.folders).collect());
+    let config_entries = list(&folder.join(CONFIG_FOLDERS[0])).ok();
+    let config_entries = config_entries.map(|names| names.files.into_iter().chain(names.folders).collect());
+    let is_here = |name: &&&str| names.folders.iter().any(|folder| folder == **name);
+    let config = folder.join(CONFIG_FOLDERS.iter().find(is_here).unwrap_or(&CONFIG_FOLDERS[0]));
     let metadata = names.files.iter().find(|name| name.contains("metadata"));
     let document = |path: PathBuf| document(&path, LARGEST_DOCUMENT);
     LeafInput {

@@ -80,7 +80,7 @@ impl CheckReport {
         text
     }
 
-    /// Findings of the same rule and outcome together, the worst first.
+    /// The worst outcome first; the same finding in several places once.
     fn findings(&self, findings: &[MlperfFinding], folder: &str) -> String {
         let mut groups: BTreeMap<MlperfOutcome, Vec<&MlperfFinding>> = BTreeMap::new();
         for finding in findings {
@@ -92,8 +92,19 @@ impl CheckReport {
                 text.push_str(&format!("  {}: {}\n", outcome.name(), counted(list.len() as u64, "rule")));
                 continue;
             }
+            let mut shared: Vec<(&MlperfFinding, usize)> = Vec::new();
             for finding in list {
-                text.push_str(&shown(finding, folder));
+                let is_same = |(other, _): &&mut (&MlperfFinding, usize)| {
+                    (other.rule, other.name, &other.evidence)
+                        == (finding.rule, finding.name, &finding.evidence)
+                };
+                match shared.iter_mut().find(is_same) {
+                    Some((_, places)) => *places += 1,
+                    None => shared.push((finding, 1)),
+                }
+            }
+            for (finding, places) in shared {
+                text.push_str(&shown(finding, places, folder));
             }
         }
         text
@@ -121,8 +132,8 @@ impl CheckReport {
     }
 }
 
-/// One finding, with the place relative to the folder of its workload.
-fn shown(finding: &MlperfFinding, folder: &str) -> String {
+/// One finding, with the place relative to the folder of its workload, and how many places have the same.
+fn shown(finding: &MlperfFinding, places: usize, folder: &str) -> String {
     let MlperfFinding { rule, name, outcome, place, evidence, remedy } = finding;
     let tone = match outcome {
         MlperfOutcome::Fail => Tone::Bad,
@@ -131,7 +142,11 @@ fn shown(finding: &MlperfFinding, folder: &str) -> String {
     };
     let inside = place.strip_prefix(folder).filter(|_| !folder.is_empty());
     let relative = inside.map_or(place.as_str(), |rest| rest.trim_start_matches('/'));
-    let place = if relative.is_empty() { String::new() } else { format!("{}: ", printable(relative)) };
+    let place = match (relative, places) {
+        ("", _) => String::new(),
+        (_, 1) => format!("{}: ", printable(relative)),
+        _ => format!("{} and {} more: ", printable(relative), places - 1),
+    };
     let evidence = printable(evidence);
     let mut text = format!("  {}: {rule} {name}\n", tone.out(outcome.name()));
     text.push_str(&fitted(&format!("    {place}{evidence}\n")));
