@@ -111,7 +111,7 @@ impl Site {
         let victim = Victim::ALL[(number % 7) as usize];
         let generates = number % 5 == 4;
         let delay = self.chance.below(self.span);
-        let job = if generates { self.generates() } else { self.runs() };
+        let mut job = if generates { self.generates() } else { self.runs() };
         let processes = job.processes.clone();
         std::thread::sleep(delay);
         let state = victim.kill(&job);
@@ -121,6 +121,13 @@ impl Site {
         if state == Some(VictimState::Launcher) {
             // It leaves processes of its own, which hold the output open.
             processes.kill_all();
+        }
+        if gone && state == Some(VictimState::Process) && !job.ends_within(LIMIT) {
+            // mpirun of Open MPI 4 waits forever for a process that was killed while it was connecting to mpirun. No
+            // process of feedline is left that could end it.
+            processes.kill_all();
+            self.killed += 1;
+            return;
         }
         let done = job.wait_for(LIMIT);
         if !gone {

@@ -311,6 +311,18 @@ impl Running<'_> {
         self.wait_for(TIME_LIMIT)
     }
 
+    /// Whether the command ends in time.
+    pub(crate) fn ends_within(&mut self, limit: Duration) -> bool {
+        let begin = Instant::now();
+        loop {
+            match self.child.try_wait().unwrap() {
+                Some(_) => return true,
+                None if begin.elapsed() > limit => return false,
+                None => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+
     /// Waits for the end. A command that does not end in time is killed and fails the test.
     pub(crate) fn wait_for(mut self, limit: Duration) -> Done {
         let begin = Instant::now();

@@ -229,6 +229,11 @@ impl RunningJob<'_> {
         });
     }
 
+    /// Whether the launcher ends in time.
+    pub(crate) fn ends_within(&mut self, limit: Duration) -> bool {
+        self.running.ends_within(limit)
+    }
+
     pub(crate) fn wait(self) -> Done {
         self.wait_for(LIMIT)
     }
