@@ -108,6 +108,9 @@ fn a_good_submission_passes() {
     }
     let json = check(&dir, &["s", "--json"]).exits(0).json();
     assert_eq!((&json["counts"]["fail"], &json["workloads"][0]["system"]), (&json!(0), &json!("box")));
+    let unknown = json["workloads"][0]["findings"].as_array().unwrap().iter();
+    let unknown = unknown.filter(|finding| finding["outcome"] == "not-checkable").count();
+    assert_eq!(json["counts"]["not-checkable"], json!(unknown), "counts have the names of the outcomes");
     // Another edition does not score this workload.
     let other = check(&dir, &["s", "--edition", "2.0", "--json"]).exits(5);
     assert_eq!(failed(&other), ["2.1.11"]);

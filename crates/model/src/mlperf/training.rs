@@ -170,7 +170,7 @@ pub(super) fn paths(
     let same = leaf.separation.as_ref().ok().and_then(|tree| tree.get("same_filesystem")).and_then(flag);
     let evidence = match same {
         Some(same) => format!("fs_separation.json: same_filesystem is {same}"),
-        None => "there is no fs_separation.json that says so".to_owned(),
+        None => "there is no fs_separation.json with same_filesystem".to_owned(),
     };
     let remedy = "write the results to another file system than the one under test";
     findings.judge(file_systems, same.map(|same| !same), evidence, remedy);

@@ -9,6 +9,7 @@ use super::leaf::{LeafKind, MlperfLeaf};
 use super::moment::LocalMoment;
 use super::training::{check_counts, check_generated, check_run};
 use super::{MlperfCase, UNKNOWN_MODEL};
+use crate::units::counted;
 
 const PHASES: MlperfRule = MlperfRule("2.1.12", "trainingPhases");
 const DATAGEN_TIMES: MlperfRule = MlperfRule("2.1.13", "datagenTimestamp");
@@ -143,7 +144,8 @@ impl MlperfWorkload {
         self.phases(found);
         let count = generated.len();
         let named = generated.iter().all(|leaf| LocalMoment::of_folder(leaf.name()).is_some());
-        let evidence = format!("datagen/ has {count} results; required is one, named YYYYMMDD_HHMMSS");
+        let results = counted(count as u64, "result");
+        let evidence = format!("datagen/ has {results}; required is one, named YYYYMMDD_HHMMSS");
         found.judge(
             DATAGEN_TIMES,
             Some(count == 1 && named),
@@ -232,7 +234,7 @@ impl MlperfWorkload {
 fn times(rule: MlperfRule, leaves: &[&MlperfLeaf], is_enough: bool, required: &str, found: &mut FindingList) {
     let odd: Vec<&str> =
         leaves.iter().map(|leaf| leaf.name()).filter(|name| LocalMoment::of_folder(name).is_none()).collect();
-    let mut evidence = format!("{} results; required are {required}", leaves.len());
+    let mut evidence = format!("{}; required are {required}", counted(leaves.len() as u64, "result"));
     if !odd.is_empty() {
         evidence.push_str(&format!("; not named YYYYMMDD_HHMMSS: {}", odd.join(", ")));
     }
@@ -241,7 +243,8 @@ fn times(rule: MlperfRule, leaves: &[&MlperfLeaf], is_enough: bool, required: &s
 }
 
 const NO_TIMES: &str = "summary.json has no local times without a zone, or a folder is not named by its time";
-const WRITE_TIMES: &str = "run with a version of DLIO that writes both";
+const WRITE_TIMES: &str =
+    "keep the names that mlpstorage gave, and run with a version of DLIO that writes start and end";
 
 /// Between the starts of two runs, no other run may fit: less than twice the shortest run. And the times in the
 /// documents must be those of the runs: one after the other, each soon after the time of its folder.

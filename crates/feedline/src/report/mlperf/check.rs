@@ -89,7 +89,7 @@ impl CheckReport {
         let mut text = String::new();
         for (outcome, list) in groups {
             if outcome == MlperfOutcome::Pass && !self.all {
-                text.push_str(&format!("  {}: {}\n", outcome.name(), counted(list.len() as u64, "rule")));
+                text.push_str(&format!("  {}: {}\n", outcome.name(), counted(list.len() as u64, "finding")));
                 continue;
             }
             let mut shared: Vec<(&MlperfFinding, usize)> = Vec::new();
@@ -123,7 +123,7 @@ impl CheckReport {
             })
         });
         let counts =
-            MlperfOutcome::ALL.map(|outcome| (outcome.name().replace(' ', "_"), json!(self.count(outcome))));
+            MlperfOutcome::ALL.map(|outcome| (outcome.name().replace(' ', "-"), json!(self.count(outcome))));
         json!({
             "counts": counts.into_iter().collect::<serde_json::Map<_, _>>(),
             "structure": self.structure,
