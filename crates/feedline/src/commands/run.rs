@@ -71,6 +71,9 @@ pub(crate) fn run(flags: &RunFlags, world: &dyn World) -> CommandResult {
     let calibrate = if flags.no_calibration { CalibrationTime::Never } else { CalibrationTime::BeforeRun };
     // Only process 0 writes results.
     let writes = world.member() == 0;
+    if writes {
+        check_folder(&results, "results folder")?;
+    }
     let warn = |warnings: &[Warning]| {
         if !flags.output.quiet {
             report::warnings(warnings);
@@ -78,11 +81,8 @@ pub(crate) fn run(flags: &RunFlags, world: &dyn World) -> CommandResult {
     };
     let setup = RunSetup { host: &host, world, observer: &show, calibrate, warn: &warn, stop: &stop };
     let (run, _fresh) = setup.perform(asked, |settled| {
-        let check_writable = || {
-            check_folder(&results, "results folder")?;
-            folder::check_writable(&results, &settled.plan.workload).map_err(Failure::refused)
-        };
-        writes.then(check_writable).transpose()
+        let check_writable = || folder::check_writable(&results, &settled.plan.workload);
+        writes.then(check_writable).transpose().map_err(Failure::refused)
     })?;
     match session::fault(&run.measured.ledger) {
         Some(fault) if !writes => Err(fault.into()),
