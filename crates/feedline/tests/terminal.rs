@@ -281,7 +281,7 @@ fn ctrl_c_is_acknowledged_at_once_and_a_second_one_aborts() {
         command.press(CTRL_C);
         let (code, output) = command.wait();
         assert_eq!(code, Some(4), "{args:?}: {output}");
-        // The worker may draw its progress while the supervisor prints, so that the message can be broken over two lines.
+        // The worker may draw its progress while the supervisor prints: the message can be broken over two lines.
         let shown = screen(&output, 80).concat();
         assert!(shown.find(STOPPING) < shown.find("error: "), "{args:?}: {shown}");
         assert_eq!(shown.matches(STOPPING).count(), 1, "{shown}");
