@@ -417,6 +417,13 @@ fn a_job_can_change_to_its_folder() {
 }
 
 #[test]
+fn the_folder_of_the_output_may_be_that_of_the_job_in_another_spelling() {
+    let dir = with_data();
+    dlio(&dir, "small", "leaf", &["++workload.output.folder=./leaf"]).run().exits(0);
+    is_complete(&dir, "leaf", 1);
+}
+
+#[test]
 fn a_configuration_that_cannot_be_written_leaves_no_earlier_summary() {
     let dir = with_data();
     dir.write("leaf/summary.json", "{}");

@@ -40,7 +40,7 @@ pub(super) fn run(job: &Job, variables: &Variables, world: &dyn World, stop: &St
     let folder = folder.filter(|folder| !folder.is_empty()).map_or(job.folder.as_path(), Path::new);
     let log = spec.map_or(LOG, |spec| &spec.output.log_file);
     // Also for a workload that cannot be read: the folder may have the summary of an earlier run.
-    let is_claimed = folder == job.folder;
+    let is_claimed = is_same(folder, &job.folder);
     let leads = (world.member() == 0).then(|| LeafLead { ranks: world.members(), is_claimed });
     let begun = LeafWriter::begin(folder, log, leads).map_err(Failure::refused);
     let leaf = agree(begun, world, stop)?;
@@ -90,6 +90,12 @@ fn write_configuration(job: &Job, leaf: &FolderHandle, subfolder: &Path) -> anyh
         folder.put(name, text.as_bytes())?;
     }
     Ok(folder.sync()?)
+}
+
+/// Whether two paths lead to the same folder. A folder that does not exist yet is none that is locked.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let found = |path: &Path| path.canonicalize().ok();
+    found(one).is_some_and(|path| Some(path) == found(other))
 }
 
 /// The output folder as the working folder of the process. The one before is restored at the end of the job.
