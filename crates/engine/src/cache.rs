@@ -394,10 +394,10 @@ impl Preparation<'_> {
                     break;
                 }
                 for file in some.iter().take_while(|_| !self.is_ending()) {
-                    let Ok(bytes) = self.list().entry(*file, &mut name) else { continue };
+                    let Ok(entry) = self.list().entry(*file, &mut name) else { continue };
                     self.roster.begin(number, Operation::Open, name.as_str());
                     if let Ok(open) = self.pages.open(&name) {
-                        let all = Extent { offset: 0, len: bytes };
+                        let all = Extent { offset: 0, len: entry.bytes };
                         let (before, after) = work(&open, all, &mut buffer);
                         found.add(*file, all, before, after);
                     }

@@ -35,16 +35,45 @@ impl AskError {
     }
 }
 
+/// The largest single read, and what is read at once of a file that is read from front to back. A request to an object
+/// store takes about as long for one byte as for all of these.
+const AHEAD_BYTES: u64 = 1 << 20;
+
 /// A lane with one fetch in flight, and a buffer for its bytes.
 pub(crate) struct FileReader<'a> {
     store: &'a dyn Store,
     lane: Box<dyn Lane + 'a>,
     buffer: Buffer,
+    /// The file and the range that the buffer holds, if it was filled ahead.
+    held: Option<(Name, Extent)>,
 }
 
 impl<'a> FileReader<'a> {
     pub(crate) fn new(store: &'a dyn Store) -> Result<FileReader<'a>, StoreError> {
-        Ok(FileReader { store, lane: store.lane(Traffic::untimed())?, buffer: Buffer::default() })
+        let traffic = Traffic { transfer: AHEAD_BYTES as usize, ..Traffic::untimed() };
+        Ok(FileReader { store, lane: store.lane(traffic)?, buffer: Buffer::default(), held: None })
+    }
+
+    /// The same as `read`, for many small ranges one after another: reads more than the range at once.
+    pub(crate) fn read_ahead(
+        &mut self,
+        (name, file_bytes): (&Name, u64),
+        range: Extent,
+    ) -> Result<&[u8], StoreError> {
+        let covers =
+            |held: &Extent| held.offset <= range.offset && range.offset + range.len <= held.offset + held.len;
+        let held = match self.held.take().filter(|(of, held)| of == name && covers(held)) {
+            Some((_, held)) => held,
+            None => {
+                let rest = file_bytes.saturating_sub(range.offset);
+                let held = Extent { len: AHEAD_BYTES.min(rest).max(range.len), ..range };
+                self.read((name, file_bytes), held)?;
+                held
+            }
+        };
+        self.held = Some((name.clone(), held));
+        let start = (range.offset - held.offset) as usize;
+        Ok(&self.buffer.bytes()[start..start + range.len as usize])
     }
 
     /// Reads a range of a file that should have `file_bytes` bytes. The file stays open until another one is read.
@@ -53,9 +82,10 @@ impl<'a> FileReader<'a> {
         (name, file_bytes): (&Name, u64),
         range: Extent,
     ) -> Result<&[u8], StoreError> {
+        self.held = None;
         let (purpose, into) = (Purpose::Upkeep, Some(std::mem::take(&mut self.buffer)));
-        let (ranges, at) = (&[range], Nanos::ZERO);
-        self.lane.submit(0, Fetch { name, purpose, ranges, file_bytes, keep_open: true, at, into });
+        let (ranges, version, at) = (&[range], None, Nanos::ZERO);
+        self.lane.submit(0, Fetch { name, purpose, ranges, file_bytes, version, keep_open: true, at, into });
         let Some(FinishedFetch { outcome, kept, .. }) = self.wait() else {
             return Err(self.brings_nothing(name));
         };
@@ -119,6 +149,31 @@ mod tests {
         assert!(matches!(reader.read((&b, 8), RANGE), Err(StoreError::Missing { .. })));
         assert!(matches!(reader.read((&a, 9), RANGE), Err(StoreError::Short { .. })));
         assert_eq!(reader.read((&a, 8), Extent { offset: 0, len: 8 }), Ok(&b"abcdefgh"[..]), "it works");
+    }
+
+    #[test]
+    fn reading_ahead_returns_the_bytes_of_the_right_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let content = |seed: u8| (0..3 << 20).map(|at: u32| seed ^ (at % 251) as u8).collect::<Vec<u8>>();
+        let files = [content(0), content(7)];
+        let [a, b] = ["a", "b"].map(|name| Name::new(name).unwrap());
+        for (name, bytes) in [&a, &b].into_iter().zip(&files) {
+            std::fs::write(folder.path().join(name.as_str()), bytes).unwrap();
+        }
+        let store = Posix::open(folder.path(), Mode::default()).unwrap();
+        let mut reader = FileReader::new(&store).unwrap();
+        let size = 3 << 20;
+        for (offset, len) in
+            [(0, 10), (10, 5), (1 << 20, 100), ((1 << 20) - 5, 10), (0, 2 << 20), (size - 1, 1)]
+        {
+            for (name, bytes) in [&a, &b, &b].into_iter().zip([&files[0], &files[1], &files[1]]) {
+                let expected = &bytes[offset as usize..][..len as usize];
+                let read = reader.read_ahead((name, size), Extent { offset, len }).unwrap();
+                assert!(read == expected, "{name} {offset} {len}");
+            }
+        }
+        let beyond = reader.read_ahead((&a, size), Extent { offset: size - 1, len: 2 });
+        assert!(matches!(beyond, Err(StoreError::Short { .. })), "{beyond:?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The sizes of existing files whose names are computed, taken as found: every file is examined once, in parallel,
-//! before a run. The run then checks each file that it opens against its size, like that of a generated file.
+//! before a run. A store that lists names together with sizes is listed instead, once by all members together. The run
+//! then checks each file that it opens against its size, like that of a generated file.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,12 +9,14 @@ use std::sync::{Mutex, PoisonError};
 use format::Format;
 use model::names::{Name, Pattern};
 use model::plan::{FileBytes, Split};
-use store::{Store, StoreError};
+use store::{SizeListing, Store, StoreError};
 use thiserror::Error;
 
 use crate::events::Events;
 use crate::generate::census;
+use crate::listed::{NumberedListing, of_all};
 use crate::stop::Stop;
+use crate::world::{EarlyEnd, Exchange, agreed};
 
 /// Requests in flight at once: metadata operations of network file systems are slow.
 const AT_ONCE: u64 = 32;
@@ -35,18 +38,38 @@ pub enum FindError {
     Surplus { folder: String, there: u64, planned: u64, example: String },
     #[error("interrupted")]
     Interrupted,
+    /// Another member ended early.
+    #[error(transparent)]
+    Elsewhere(Box<EarlyEnd>),
+}
+
+impl From<EarlyEnd> for FindError {
+    fn from(ended: EarlyEnd) -> FindError {
+        FindError::Elsewhere(Box::new(ended))
+    }
 }
 
 /// Returns the sizes of the files of a split that are read. An error names the first file that is missing, empty or has
-/// fewer than `least` bytes.
+/// fewer than `least` bytes. All members call it.
 pub fn find_sizes(
     store: &dyn Store,
     format: &dyn Format,
     split: &Split,
     least: u64,
+    world: &dyn Exchange,
     stop: &Stop,
     events: &Events,
 ) -> Result<FileBytes, FindError> {
+    let surplus = |there| {
+        let (folder, planned, example) = (split.names.folder.clone(), split.names.count, split.names.of(0));
+        FindError::Surplus { folder, there, planned, example }
+    };
+    if store.files().lists_sizes() != SizeListing::None {
+        let (sizes, there) = listed_sizes(store, split, world, stop)?;
+        let sizes = usable(store, split, least, sizes)?;
+        events.add_files(split.files, 0);
+        return if there > split.names.count { Err(surplus(there)) } else { Ok(sizes) };
+    }
     let search = SizeSearch {
         store,
         pattern: split.names.pattern(),
@@ -60,12 +83,63 @@ pub fn find_sizes(
         failure: Mutex::default(),
     };
     let sizes = search.run()?;
-    let (there, planned) = (census(store, &split.names, format)?.matching, split.names.count);
-    if there > planned {
-        let (folder, example) = (split.names.folder.clone(), split.names.of(0));
-        return Err(FindError::Surplus { folder, there, planned, example });
+    let there = census(store, &split.names, format)?.matching;
+    if there > split.names.count { Err(surplus(there)) } else { Ok(sizes) }
+}
+
+/// A file that was not listed.
+const NOT_THERE: u64 = u64::MAX;
+
+/// The sizes of all files of a split by a listing, and the number of files that are named like them.
+fn listed_sizes(
+    store: &dyn Store,
+    split: &Split,
+    world: &dyn Exchange,
+    stop: &Stop,
+) -> Result<(Vec<u64>, u64), FindError> {
+    let listing = NumberedListing::new(store.files(), &split.names, &[""]);
+    let part = listing.part(world.member(), world);
+    let mut own = vec![NOT_THERE; (part.end - part.start) as usize];
+    let listed = listing.list(&part, stop, &mut |found| {
+        let position = listing.position(found.index);
+        if part.contains(&position) {
+            own[(position - part.start) as usize] = found.bytes;
+        }
+    });
+    let strays = match listed {
+        Ok(_) if stop.wished() => Err(FindError::Interrupted),
+        listed => listed.map_err(FindError::from),
+    };
+    let strays = agreed(world, strays, stop)?;
+    let own: Vec<u8> = std::iter::once(strays).chain(own).flat_map(u64::to_le_bytes).collect();
+    let (mut sizes, mut there) = (vec![NOT_THERE; split.names.count as usize], 0);
+    for (member, all) in (0..).zip(of_all(world, own, stop)?) {
+        let mut numbers =
+            all.chunks_exact(8).filter_map(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+        there += numbers.next().unwrap_or(0);
+        for (position, bytes) in listing.part(member, world).zip(numbers) {
+            there += u64::from(bytes != NOT_THERE);
+            if let Some(size) = sizes.get_mut(listing.at_position(position) as usize) {
+                *size = bytes;
+            }
+        }
     }
-    Ok(sizes)
+    Ok((sizes, there))
+}
+
+/// The sizes of the files that are read, or the first one that cannot be used.
+fn usable(store: &dyn Store, split: &Split, least: u64, mut sizes: Vec<u64>) -> Result<FileBytes, FindError> {
+    sizes.truncate(split.files as usize);
+    let unusable = |bytes: &u64| *bytes == NOT_THERE || *bytes == 0 || *bytes < least;
+    let Some(file) = sizes.iter().position(unusable) else { return Ok(shortened(sizes)) };
+    let mut name = Name::default();
+    split.names.pattern().write(file as u64, &mut name);
+    let name = store.files().shown(&name);
+    Err(match sizes[file] {
+        NOT_THERE => FindError::Missing { name },
+        0 => FindError::Empty { name },
+        bytes => FindError::TooShort { name, bytes, least },
+    })
 }
 
 /// The threads that examine the files of a split, and what they share.
@@ -189,6 +263,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::world::Solo;
     use model::names::Names;
     use store::{Mode, Posix};
 
@@ -215,7 +290,7 @@ mod tests {
         let store = Posix::open(folder.path(), Mode::default()).unwrap();
         let format = format::plain("jpeg").unwrap();
         let (stop, events) = (Stop::default(), Events::default());
-        let found = find_sizes(&store, &*format, split, 0, &stop, &events);
+        let found = find_sizes(&store, &*format, split, 0, &Solo::new(), &stop, &events);
         assert!(found.is_err() || events.progress().files == split.files);
         found.map_err(|error| error.to_string().replace(&folder.path().display().to_string(), "."))
     }

@@ -14,8 +14,9 @@
 //!   and `combiner` (waiting and wake-ups; `sync` has their primitives, `models` checks them), `calibrate` (the same
 //!   plan on the null backend).
 //! - Data sets: [`generate`], [`catalog`] (lists existing files), `probe` (whether a data set is there), `found`
-//!   (sizes of existing files), `sharing` (whether all members see one folder), `inspect`, `asking` and `file_reader`
-//!   (metadata of existing files), `truth` (expected content, for verification).
+//!   (sizes of existing files), `listed` (sizes by a listing that all members share), `sharing` (whether all members
+//!   see one place), `inspect`, `asking` and `file_reader` (metadata of existing files), `truth` (expected content, for
+//!   verification).
 //! - Checkpoints: [`checkpoint`].
 //! - The page cache and what is below it: `cache` (prepares and checks it before a phase), `backing` (bytes that the
 //!   storage delivered).
@@ -50,6 +51,7 @@ mod found;
 pub mod generate;
 pub mod host;
 mod inspect;
+mod listed;
 mod loader;
 pub mod meter;
 #[cfg(test)]

@@ -175,6 +175,11 @@ pub fn timestamp() -> String {
     jiff::Zoned::now().strftime(STAMP).to_string()
 }
 
+/// Seconds since 1970, for the dates of signatures.
+pub fn unix_seconds() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0)
+}
+
 /// The local time at a moment of the wall clock, in the time zone of this process.
 pub fn timestamp_at(wall: Nanos) -> String {
     let moment = jiff::Timestamp::from_nanosecond(i128::from(wall.0)).unwrap_or_default();

@@ -94,7 +94,7 @@ fn judge(
     name: &mut Name,
 ) -> Result<Option<String>, StoreError> {
     let planned = match list.entry(index, name) {
-        Ok(bytes) => bytes,
+        Ok(entry) => entry.bytes,
         Err(cause) => return Ok(Some(cause)),
     };
     Ok(match store.files().size(name)? {

@@ -341,6 +341,7 @@ fn add_up(times: PhaseTimes, delivered: Vec<Delivered>) -> (Vec<RankTimes>, Node
             in_flight_bound: more.most_in_flight,
             checked: more.checked,
             errors: more.errors,
+            requests: more.requests,
             cache: ObservedCache {
                 counted: more.counted,
                 needed_bytes: more.needed_bytes,

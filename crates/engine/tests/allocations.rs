@@ -6,7 +6,6 @@
 extern crate feedline_engine as engine;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::generate::{Generation, generate};
@@ -14,9 +13,12 @@ use engine::meter::Monotonic;
 use engine::{Events, Solo, SplitFiles, Stop, TrainingSetup, Truth, train};
 use format::{Arithmetic, Content, Extent, Look, Obstacle, ReadPieces, SourceFile};
 use model::ledger::Phase;
+use model::location::Location;
+use model::objects::{CredentialSource, ObjectOptions, ObjectPlace, Service};
 use model::plan::{Placement, Request, TrainingPlan};
+use model::secret::Secret;
 use model::spec::{self, Override, Spec, WorkloadSource};
-use store::{BACKENDS, Mode, Selection};
+use store::{BACKENDS, Backend, Mode, PlaceKind, Selection};
 
 struct Counting;
 
@@ -70,8 +72,8 @@ fn plan(format: &str, selection: &Selection, settings: &[&str], steps: u64) -> T
 }
 
 /// Allocations of a run of a plan.
-fn allocations(plan: &TrainingPlan, selection: &Selection, folder: &Path) -> u64 {
-    let store = selection.open(folder).unwrap();
+fn allocations(plan: &TrainingPlan, selection: &Selection, place: &Location) -> u64 {
+    let store = selection.open(place.clone()).unwrap();
     let [train_files, valid_files] =
         [&plan.data.train, &plan.data.valid].map(|split| plan.data.computed().unwrap().files_of(split));
     let (clock, stop, events) = (Monotonic::new(), Stop::default(), Events::default());
@@ -110,36 +112,92 @@ const WAYS: [&[&str]; 7] = [
     &["reader.preprocess_time=0.00001", "reader.preprocess_threads=1"],
 ];
 
-/// A data set of 2,000 files in a folder next to the workspace's build folder, which is on a disk: O_DIRECT has no
-/// effect on a file system in memory.
-fn data_set(format: &str) -> tempfile::TempDir {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let posix = Selection::named("posix", Mode::default()).unwrap();
-    generate(&Generation {
-        data: plan(format, &posix, &[], 20).data.computed().unwrap(),
-        spec: &spec(format, &[], 20),
-        format: &*format::plain(format).unwrap(),
-        store: &*posix.open(folder.path()).unwrap(),
-        folder: folder.path(),
-        world: &Solo::new(),
-        keep_seed: false,
-        writers: 2,
-        overwrite: false,
-        verify: true,
-        stop: &Stop::default(),
-        events: &Events::default(),
-    })
-    .unwrap();
-    folder
+/// The data sets of a test: one in a folder, and one at each object store, which are the servers of `scripts/test`. The
+/// folder is next to the workspace's build folder, which is on a disk: O_DIRECT has no effect on a file system in
+/// memory.
+struct DataSets {
+    format: &'static str,
+    folder: tempfile::TempDir,
+    bucket_prefix: String,
+}
+
+impl DataSets {
+    fn new(format: &'static str) -> DataSets {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let bucket_prefix = format!("allocations{}", folder.path().file_name().unwrap().display());
+        let sets = DataSets { format, folder, bucket_prefix };
+        sets.generate(&Selection::named("posix", Mode::default()).unwrap(), &sets.folder.path().into());
+        sets
+    }
+
+    /// A backend, and a data set that it can read.
+    fn of(&self, backend: &Backend) -> (Selection, Location) {
+        let selection = Selection::named(backend.example, Mode::default()).unwrap();
+        let PlaceKind::Objects(service) = backend.place else {
+            return (selection, self.folder.path().into());
+        };
+        let (bucket, options) = server(service);
+        let prefix = self.bucket_prefix.clone();
+        let place = Location::Objects(ObjectPlace { service, bucket, prefix });
+        let selection = selection.with_objects(options, engine::meter::unix_seconds);
+        self.generate(&selection, &place);
+        (selection, place)
+    }
+
+    /// Writes 2,000 files.
+    fn generate(&self, selection: &Selection, place: &Location) {
+        generate(&Generation {
+            data: plan(self.format, selection, &[], 20).data.computed().unwrap(),
+            spec: &spec(self.format, &[], 20),
+            format: &*format::plain(self.format).unwrap(),
+            store: &*selection.open(place.clone()).unwrap(),
+            place,
+            world: &Solo::new(),
+            keep_seed: false,
+            writers: 4,
+            overwrite: false,
+            verify: true,
+            stop: &Stop::default(),
+            events: &Events::default(),
+        })
+        .unwrap();
+    }
+}
+
+/// A bucket of a service's server, and how to reach it.
+fn server(service: Service) -> (String, ObjectOptions) {
+    let variable = |name: &str| {
+        let name = format!("FEEDLINE_TEST_{name}");
+        std::env::var(&name)
+            .unwrap_or_else(|_| panic!("{name} is not set: run scripts/test, which starts the servers"))
+    };
+    let (name, bucket, account, credentials) = match service {
+        Service::S3 => {
+            let (id, secret) = (Secret::new(variable("S3_KEY")), Secret::new(variable("S3_SECRET")));
+            ("S3", "S3_BUCKET", None, CredentialSource::Keys { id, secret, token: None })
+        }
+        Service::Gcs => ("GCS", "GCS_BUCKET", None, CredentialSource::Anonymous),
+        Service::Azure => {
+            let key = CredentialSource::AccountKey(Secret::new(variable("AZURE_KEY")));
+            ("AZURE", "AZURE_CONTAINER", Some(variable("AZURE_ACCOUNT")), key)
+        }
+    };
+    let options =
+        ObjectOptions { endpoints: vec![variable(name)], account, credentials, ..ObjectOptions::default() };
+    (variable(bucket), options)
 }
 
 fn samples_are_read_without_allocations() {
-    let folder = data_set("jpeg");
+    let sets = DataSets::new("jpeg");
     for backend in BACKENDS.rows {
-        let device = backend.example;
-        let store = Selection::named(device, Mode::default()).unwrap();
-        for settings in WAYS {
-            let count = |steps| allocations(&plan("jpeg", &store, settings, steps), &store, folder.path());
+        let (device, (store, place)) = (backend.example, sets.of(backend));
+        // The emulators of the other services are slow, and only the signatures of their requests differ.
+        let ways = match backend.place {
+            PlaceKind::Objects(Service::Gcs | Service::Azure) => &WAYS[..1],
+            _ => &WAYS[..],
+        };
+        for settings in ways {
+            let count = |steps| allocations(&plan("jpeg", &store, settings, steps), &store, &place);
             count(20);
             let (short, long) = (count(20), count(200));
             // 1,800 more samples. A name, a buffer or a histogram that grows late may take a few allocations.
@@ -180,10 +238,15 @@ fn parsing_allocations(plan: &TrainingPlan, file: &[u8]) -> u64 {
 
 /// Fetching the metadata of existing files allocates nothing; only the format that parses it does.
 fn metadata_is_fetched_without_allocations() {
-    let folder = data_set("npy");
+    let sets = DataSets::new("npy");
+    let file = sets.folder.path().join("train");
+    let file = std::fs::read_dir(file).unwrap().next().unwrap().unwrap();
+    let file = std::fs::read(file.path()).unwrap();
     for backend in BACKENDS.rows {
-        let device = backend.example;
-        let store = Selection::named(device, Mode::default()).unwrap();
+        if matches!(backend.place, PlaceKind::Objects(Service::Gcs | Service::Azure)) {
+            continue;
+        }
+        let (device, (store, place)) = (backend.example, sets.of(backend));
         if !store.plan().holds_files {
             continue;
         }
@@ -193,9 +256,8 @@ fn metadata_is_fetched_without_allocations() {
             plan.data.exact = false;
             plan
         };
-        let count = |steps| allocations(&existing(steps), &store, folder.path());
-        let first = std::fs::read_dir(folder.path().join("train")).unwrap().next().unwrap().unwrap();
-        let parsing = parsing_allocations(&existing(20), &std::fs::read(first.path()).unwrap());
+        let count = |steps| allocations(&existing(steps), &store, &place);
+        let parsing = parsing_allocations(&existing(20), &file);
         count(20);
         let (short, long) = (count(20), count(200));
         assert!(

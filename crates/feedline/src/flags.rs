@@ -170,7 +170,8 @@ pub(crate) struct FolderFlags {
 /// Where the data of a run is, and how it is read.
 #[derive(Args, Debug)]
 pub(crate) struct DataFlags {
-    /// Folder that holds the data set's train/ and valid/ [default: the workload's storage_root/data_folder]
+    /// Folder, or URL such as s3://bucket/prefix, that holds train/ and valid/ [default: the workload's
+    /// storage_root/data_folder]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Write missing files of the data set before training
@@ -178,7 +179,7 @@ pub(crate) struct DataFlags {
     pub generate: bool,
     #[arg(long, value_name = "STORE", help = BACKENDS.help(
         "I/O backend",
-        "the workload's storage.store, else direct with reader.odirect and posix without",
+        "the workload's storage.store, else that of the URL, or direct with reader.odirect and posix without",
     ))]
     pub store: Option<String>,
     /// Limit the memory for read buffers and kept batches, such as 2GiB; reduces prefetch, then the read size
@@ -200,7 +201,7 @@ pub(crate) struct CheckpointFlags {
     /// checkpoint.burst_folder, drained later); sets checkpoint.mode_of_save [default: direct]
     #[arg(long, value_name = "HOW")]
     pub save: Option<String>,
-    /// Folder of the checkpoints; sets checkpoint.checkpoint_folder [default: the workload's, or ./checkpoints/]
+    /// Folder or URL of the checkpoints; sets checkpoint.checkpoint_folder [default: the workload's, or ./checkpoints/]
     #[arg(long, value_name = "DIR")]
     pub checkpoint_dir: Option<String>,
 }

@@ -221,9 +221,12 @@ fn unknown_names_get_a_hint() {
         (&["run", "./"], &["./ is a folder"]),
         (
             &["run", "w.yaml", "--store", "posic"],
-            &["no store 'posic'", "posix, direct, mmap, uring, sim, null", "did you mean posix?"],
+            &["no store 'posic'", "posix, direct, mmap, uring, s3, gs, az, sim, null", "did you mean posix?"],
         ),
-        (&["plan", "w.yaml", "--store", "ram"], &["no store 'ram'", "posix, direct, mmap, uring, sim, null"]),
+        (
+            &["plan", "w.yaml", "--store", "ram"],
+            &["no store 'ram'", "posix, direct, mmap, uring, s3, gs, az, sim, null"],
+        ),
         (&["run", "--rank", "2"], &["--rank", "--ranks"]),
         (&["run", "--ranks", "two"], &["'two'", "--ranks"]),
         (&["run", "--ranks", "-1"], &["-1"]),

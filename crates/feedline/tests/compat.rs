@@ -149,9 +149,9 @@ fn direct_storage_reads_with_o_direct_and_object_stores_are_refused() {
     assert_eq!(plan(&["storage.storage_library=direct"])["store"], "direct");
     assert_eq!(plan(&["storage.storage_type=parallel_fs"])["store"], "posix");
     for settings in [
-        &["storage.storage_type=s3", "storage.storage_root=bucket"][..],
+        &["storage.storage_type=aistore", "storage.storage_root=bucket"][..],
         &[
-            "storage.storage_type=s3",
+            "storage.storage_type=aistore",
             "workflow.train=false",
             "workflow.checkpoint=true",
             "checkpoint.num_checkpoints_write=1",
@@ -161,7 +161,7 @@ fn direct_storage_reads_with_o_direct_and_object_stores_are_refused() {
             .set(settings)
             .run()
             .exits(3)
-            .says("storage.storage_type 's3' is not supported yet");
+            .says("storage.storage_type 'aistore' is not supported; use its S3 interface");
     }
     assert!(dir.results().is_empty() && !dir.path("bucket").exists(), "nothing was run");
 }

@@ -76,7 +76,7 @@ fn one_bad_file_of_6250_is_found_and_named() {
 }
 
 /// Every format, plain and compressed, with settings for a small data set.
-const FORMATS: &[(&str, &[&str])] = &[
+pub(crate) const FORMATS: &[(&str, &[&str])] = &[
     ("npz", &[]),
     ("npy", &[]),
     ("jpeg", &[]),

@@ -69,22 +69,52 @@ fn compare(dir: &Dir, loaders: &[&[&str]], settings: &[&str]) {
 #[test]
 fn a_url_that_cannot_be_used_is_refused_by_its_scheme_before_any_io() {
     let dir = Dir::small();
-    let refused = "s3:// is not supported yet (s3://bucket/x)";
+    let refused = "hdfs:// is not supported (hdfs://bucket/x); use a folder, s3://, gs:// or az://";
     for args in [
-        &["run", "w.yaml", "--data-dir", "s3://bucket/x"][..],
-        &["generate", "w.yaml", "--data-dir", "s3://bucket/x"],
-        &["run", "w.yaml", "--set", "storage.storage_root=s3://bucket", "--set", "dataset.data_folder=x"],
-        &["run", "w.yaml", "--set", "workflow.checkpoint=true", "--checkpoint-dir", "s3://bucket/x"],
-        &["catalog", "s3://bucket/x"],
+        &["run", "w.yaml", "--data-dir", "hdfs://bucket/x"][..],
+        &["generate", "w.yaml", "--data-dir", "hdfs://bucket/x"],
+        &["run", "w.yaml", "--set", "storage.storage_root=hdfs://bucket", "--set", "dataset.data_folder=x"],
+        &["run", "w.yaml", "--set", "workflow.checkpoint=true", "--checkpoint-dir", "hdfs://bucket/x"],
+        &["catalog", "hdfs://bucket/x"],
     ] {
         dir.feedline(args).run().exits(3).one_error().says(refused);
         assert_eq!(dir.listing().len(), 1, "{args:?}: {:?}", dir.listing());
     }
     // A plan needs no data.
-    dir.feedline(&["plan", "w.yaml", "--data-dir", "s3://bucket/x"])
+    dir.feedline(&["plan", "w.yaml", "--data-dir", "hdfs://bucket/x"])
         .run()
         .exits(0)
-        .prints("unknown at s3://bucket/x");
+        .prints("unknown at hdfs://bucket/x");
+}
+
+#[test]
+fn a_backend_that_cannot_find_data_at_a_location_is_a_usage_error() {
+    let dir = Dir::small();
+    for (args, says) in [
+        (
+            &["run", "w.yaml", "--data-dir", "s3://bucket/x", "--store", "posix"][..],
+            "the backend posix reads files in folders, but s3://bucket/x is in an object store; use --store s3, or \
+             leave out --store and storage.store",
+        ),
+        (
+            &[
+                "run",
+                "w.yaml",
+                "--set",
+                "workflow.checkpoint=true",
+                "--checkpoint-dir",
+                "gs://bucket/x",
+                "--set",
+                "checkpoint.store=direct",
+            ],
+            "checkpoint.checkpoint_folder is gs://bucket/x, where the backend direct cannot store anything; set \
+             checkpoint.store to gs, or leave it out",
+        ),
+    ] {
+        dir.feedline(args).run().exits(2).one_error().says(says);
+    }
+    // A simulated device holds no files, wherever they would be.
+    dir.feedline(&["plan", "w.yaml", "--data-dir", "s3://bucket/x", "--store", "sim:ssd"]).run().exits(0);
 }
 
 #[test]
@@ -229,7 +259,7 @@ fn modes_that_exclude_each_other() {
             "tape",
             &[],
             2,
-            "there is no store 'tape'; the stores are posix, direct, mmap, uring, sim, null, fault",
+            "there is no store 'tape'; the stores are posix, direct, mmap, uring, s3, gs, az, sim, null, fault",
         ),
     ];
     for (store, settings, code, message) in cases {

@@ -304,9 +304,10 @@ const HOST_FACTS: [&str; 15] = [
 
 /// Where the crates below `session` may read one: where they are defined, and what a run records or has to know at the
 /// moment it happens.
-const READS_HOST_FACTS: [(&str, &str); 5] = [
+const READS_HOST_FACTS: [(&str, &str); 6] = [
     ("crates/engine/src/host.rs", "defines them"),
     ("crates/engine/src/generate/claim.rs", "records the boot in which files were written and not flushed"),
+    ("crates/store/src/tier/objects/lock.rs", "tells whether the process that left a lock still exists"),
     ("crates/engine/src/checkpoint/save.rs", "records the CPU time that there was during a save"),
     ("crates/engine/src/waits/progress.rs", "watches whether the kernel writes dirty pages"),
     ("crates/engine/src/train.rs", "the plan leaves the number of preprocessing threads to the host"),

@@ -298,6 +298,17 @@ impl Running<'_> {
         }
     }
 
+    /// Waits until `seen` returns true or the command has ended. Returns whether it has.
+    pub(crate) fn until_or_end(&mut self, mut seen: impl FnMut() -> bool) -> bool {
+        while self.child.try_wait().unwrap().is_none() {
+            if seen() {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        true
+    }
+
     /// The process that was started.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()

@@ -144,14 +144,6 @@ fn a_value_of_an_earlier_version_has_the_meaning_that_it_had() {
             &[("/steps_per_epoch", json!(100))],
             "the data set has fewer steps per epoch",
         ),
-        form(
-            "storage that is not supported yet",
-            format!(
-                "{TRAIN}storage: {{storage_type: adls_gen2, storage_options: {{connection_string: secret}}}}\n"
-            ),
-            &[],
-            "'storage.storage_options.connection_string'",
-        ),
     ]);
 }
 

@@ -27,6 +27,12 @@ impl Measure for Arithmetic<'_> {
         Ok(reads.iter().map(|read| read.len).sum())
     }
 
+    fn requests(&self, shape: &FileShape<'_>, samples: Range<u64>, largest: u64) -> Result<u64, String> {
+        let mut reads = Vec::new();
+        self.0.reads(SourceFile::Ours(shape), samples, &mut reads).map_err(|error| error.to_string())?;
+        Ok(reads.iter().map(|read| read.len.div_ceil(largest.max(1))).sum())
+    }
+
     fn unit(&self, shape: &FileShape<'_>) -> Unit {
         self.0.unit(shape)
     }

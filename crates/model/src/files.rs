@@ -2,12 +2,28 @@
 //! held in memory.
 
 use crate::names::{Name, Pattern};
+use crate::objects::ObjectVersion;
 use crate::plan::{FileBytes, Split};
+
+/// What is known about a file before it is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileEntry {
+    pub bytes: u64,
+    /// The version of an object that a catalog lists; files and computed names have none.
+    pub version: Option<ObjectVersion>,
+}
+
+impl FileEntry {
+    /// A file of this size, without a version.
+    pub fn of_size(bytes: u64) -> FileEntry {
+        FileEntry { bytes, version: None }
+    }
+}
 
 /// Files that can be looked up by number.
 pub trait FileList: Send + Sync {
-    /// Writes the name of file `index`, relative to the data folder, and returns its size.
-    fn entry(&self, index: u64, name: &mut Name) -> Result<u64, String>;
+    /// Writes the name of file `index`, relative to the data folder, and returns what is known about the file.
+    fn entry(&self, index: u64, name: &mut Name) -> Result<FileEntry, String>;
 }
 
 /// Computed names, with sizes from a table.
@@ -26,8 +42,8 @@ impl<'a> Computed<'a> {
 }
 
 impl FileList for Computed<'_> {
-    fn entry(&self, index: u64, name: &mut Name) -> Result<u64, String> {
+    fn entry(&self, index: u64, name: &mut Name) -> Result<FileEntry, String> {
         self.pattern.write(index, name);
-        Ok(self.file_bytes.of(self.first_file + index))
+        Ok(FileEntry::of_size(self.file_bytes.of(self.first_file + index)))
     }
 }

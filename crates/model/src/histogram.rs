@@ -243,6 +243,15 @@ impl TryFrom<WrittenHistogram> for Histogram {
 pub struct Latencies {
     /// Opening a file.
     pub open: Histogram,
+    /// Making a connection to an object store, with the handshake of TLS.
+    #[serde(default, skip_serializing_if = "Histogram::is_empty")]
+    pub connect: Histogram,
+    /// From a request to the first byte of its answer, for each attempt.
+    #[serde(default, skip_serializing_if = "Histogram::is_empty")]
+    pub first_byte: Histogram,
+    /// From the first byte of an answer to its last.
+    #[serde(default, skip_serializing_if = "Histogram::is_empty")]
+    pub body: Histogram,
     /// Counting which pages of a sample are in memory, before they are read.
     #[serde(default)]
     pub probe: Histogram,
@@ -269,9 +278,24 @@ impl Latencies {
 
     /// Every kind with its name, in the order in which a sample goes through them.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, &Histogram)> {
-        let Latencies { open, probe, read, forget, close, sample, prep, batch_wait } = self;
+        let Latencies {
+            open,
+            connect,
+            first_byte,
+            body,
+            probe,
+            read,
+            forget,
+            close,
+            sample,
+            prep,
+            batch_wait,
+        } = self;
         [
             ("open", open),
+            ("connect", connect),
+            ("first_byte", first_byte),
+            ("body", body),
             ("probe", probe),
             ("read", read),
             ("forget", forget),
@@ -286,8 +310,23 @@ impl Latencies {
 
 impl AddAssign<&Latencies> for Latencies {
     fn add_assign(&mut self, other: &Latencies) {
-        let Latencies { open, probe, read, forget, close, sample, prep, batch_wait } = other;
+        let Latencies {
+            open,
+            connect,
+            first_byte,
+            body,
+            probe,
+            read,
+            forget,
+            close,
+            sample,
+            prep,
+            batch_wait,
+        } = other;
         self.open += open;
+        self.connect += connect;
+        self.first_byte += first_byte;
+        self.body += body;
         self.probe += probe;
         self.read += read;
         self.forget += forget;
@@ -300,8 +339,23 @@ impl AddAssign<&Latencies> for Latencies {
 
 impl AddAssign for Latencies {
     fn add_assign(&mut self, other: Latencies) {
-        let Latencies { open, probe, read, forget, close, sample, prep, batch_wait } = other;
+        let Latencies {
+            open,
+            connect,
+            first_byte,
+            body,
+            probe,
+            read,
+            forget,
+            close,
+            sample,
+            prep,
+            batch_wait,
+        } = other;
         self.open += open;
+        self.connect += connect;
+        self.first_byte += first_byte;
+        self.body += body;
         self.probe += probe;
         self.read += read;
         self.forget += forget;
@@ -446,20 +500,35 @@ mod tests {
     fn latencies_add_up_kind_by_kind() {
         let latencies = |by: u64| Latencies {
             open: of(&[by]),
-            probe: of(&[2 * by]),
-            read: of(&[3 * by]),
-            forget: of(&[4 * by]),
-            close: of(&[5 * by]),
-            sample: of(&[6 * by]),
-            prep: of(&[7 * by]),
-            batch_wait: of(&[8 * by]),
+            connect: of(&[2 * by]),
+            first_byte: of(&[3 * by]),
+            body: of(&[4 * by]),
+            probe: of(&[5 * by]),
+            read: of(&[6 * by]),
+            forget: of(&[7 * by]),
+            close: of(&[8 * by]),
+            sample: of(&[9 * by]),
+            prep: of(&[10 * by]),
+            batch_wait: of(&[11 * by]),
         };
         let (mut borrowed, mut moved) = (latencies(1), latencies(1));
         borrowed += &latencies(100);
         moved += latencies(100);
         assert_eq!(borrowed, moved);
         let found: Vec<_> = moved.each().map(|(name, spans)| (name, spans.min().0, spans.max().0)).collect();
-        let names = ["open", "probe", "read", "forget", "close", "sample", "prep", "batch_wait"];
+        let names = [
+            "open",
+            "connect",
+            "first_byte",
+            "body",
+            "probe",
+            "read",
+            "forget",
+            "close",
+            "sample",
+            "prep",
+            "batch_wait",
+        ];
         let expected: Vec<_> = names.iter().zip(1..).map(|(name, n)| (*name, n, 100 * n)).collect();
         assert_eq!(found, expected);
         let text = serde_json::to_string(&moved).unwrap();

@@ -35,6 +35,7 @@ pub use run_times::RunTimes;
 use crate::checkpoint::Checkpoints;
 use crate::digest::Digest;
 use crate::histogram::Latencies;
+use crate::requests::RequestCounts;
 use crate::timeline::Timeline;
 use crate::units::Nanos;
 
@@ -234,6 +235,9 @@ pub struct NodeRow {
     /// Agreement with the other members of the run.
     #[serde(default, skip_serializing_if = "Agreement::is_empty")]
     pub agreement: Agreement,
+    /// Requests to an object store.
+    #[serde(default, skip_serializing_if = "RequestCounts::is_empty")]
+    pub requests: RequestCounts,
 }
 
 impl AddAssign for NodeRow {
@@ -251,6 +255,7 @@ impl AddAssign for NodeRow {
             errors,
             cache,
             agreement,
+            requests,
         } = other;
         self.device_read_bytes += device_read_bytes;
         self.device_readings += device_readings;
@@ -263,6 +268,7 @@ impl AddAssign for NodeRow {
         self.errors += errors;
         self.cache += &cache;
         self.agreement += agreement;
+        self.requests += requests;
         if self.parts.len() < parts.len() {
             self.parts.resize(parts.len(), SampleDigest::default());
         }
@@ -591,6 +597,9 @@ mod tests {
                 ..NodeRow::default()
             };
             node.cache.counted.add(*samples, *nanos);
+            node.requests.requests = samples % 4;
+            node.requests.received_bytes = samples % 4 * nanos;
+            node.latencies.first_byte.record(Nanos(*nanos));
             node.cache.needed_bytes = *samples;
             node.cache.storage = ReportedBytes::new((samples % 5 > 0).then_some(*nanos));
             node.cache.storage_is_least = samples % 7 == 0;

@@ -14,10 +14,11 @@
 //!   that do not end a run; `units` for bytes and nanoseconds; `secret` for values that are never shown.
 //! - What will be done: `plan`; `order` (shuffling and shards), `times` (lengths of emulated steps), `checkpoint`
 //!   (files of a model, schedule, manifest, records of saves).
-//! - The data set: `location` (path or URL), `names`, `files`, `sizes`, `shape` and `extent` describe its files;
-//!   `catalog` is the encoded list of existing files, `manifest` the description of generated ones.
-//! - What was observed: `ledger`, with `histogram` (latencies), `timeline` (activity over time) and `digest` (which
-//!   samples were delivered).
+//! - The data set: `location` (path or URL), `objects` (places in object stores, and how to reach them); `names`,
+//!   `files`, `sizes`, `shape` and `extent` describe its files; `catalog` is the encoded list of existing files,
+//!   `manifest` the description of generated ones.
+//! - What was observed: `ledger`, with `histogram` (latencies), `timeline` (activity over time), `requests` (of
+//!   object stores) and `digest` (which samples were delivered).
 //! - Several runs: `study` (the next trial of a search, the grid of a sweep, attribution of time).
 //! - What it means: `metrics` (figures such as AU), `statistics` (repeated measurements), `verdict` (the rules that
 //!   decide whether the figures can be trusted), `mlperf` (the rules of MLPerf Storage, for results of any program).
@@ -42,8 +43,10 @@ pub mod manifest;
 pub mod metrics;
 pub mod mlperf;
 pub mod names;
+pub mod objects;
 pub mod order;
 pub mod plan;
+pub mod requests;
 pub mod secret;
 pub mod shape;
 pub mod sizes;

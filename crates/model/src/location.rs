@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::objects::{ObjectPlace, Service};
 use crate::secret::redact_users;
 
 /// A location given by a user. Where it is shown, the user and password of a URL are hidden.
@@ -12,18 +13,21 @@ use crate::secret::redact_users;
 pub enum Location {
     Path(PathBuf),
     /// Such as `s3://bucket/prefix`.
+    Objects(ObjectPlace),
+    /// A URL that feedline cannot use.
     Url {
         scheme: String,
         rest: String,
     },
 }
 
-/// A location that this version cannot use.
+/// A location of the wrong kind.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{scheme}:// is not supported yet ({location}); use a local or mounted folder")]
-pub struct Unsupported {
-    pub scheme: String,
-    pub location: String,
+pub enum Unsupported {
+    #[error("{scheme}:// is not supported ({location}); use a folder, s3://, gs:// or az://")]
+    Scheme { scheme: String, location: String },
+    #[error("{location} is in an object store, but a folder is needed here")]
+    NotAFolder { location: String },
 }
 
 impl Location {
@@ -32,7 +36,14 @@ impl Location {
         let text = text.as_ref();
         match text.to_str().and_then(|text| text.split_once("://")) {
             Some((scheme, rest)) if is_scheme(scheme) => {
-                Location::Url { scheme: scheme.to_ascii_lowercase(), rest: rest.to_owned() }
+                let scheme = scheme.to_ascii_lowercase();
+                match Service::of_scheme(&scheme) {
+                    // No bucket name has an @: such a URL is one with a user, which is hidden where it is shown.
+                    Some(service) if !rest.split('/').next().unwrap_or_default().contains('@') => {
+                        Location::Objects(ObjectPlace::parse(service, rest))
+                    }
+                    _ => Location::Url { scheme, rest: rest.to_owned() },
+                }
             }
             _ => Location::Path(PathBuf::from(text)),
         }
@@ -43,6 +54,9 @@ impl Location {
     pub fn join(&self, name: &str) -> Location {
         match (self, Location::parse(name)) {
             (Location::Path(path), Location::Path(name)) => Location::Path(path.join(name)),
+            (Location::Objects(place), Location::Path(name)) => {
+                Location::Objects(place.join(&name.display().to_string()))
+            }
             (Location::Url { scheme, rest }, Location::Path(name)) => {
                 let (rest, name) = (rest.trim_end_matches('/'), name.display().to_string());
                 let name = name.trim_start_matches("./").trim_start_matches('/');
@@ -56,10 +70,22 @@ impl Location {
     pub fn path(&self) -> Result<&Path, Unsupported> {
         match self {
             Location::Path(path) => Ok(path),
-            Location::Url { scheme, .. } => {
-                Err(Unsupported { scheme: scheme.clone(), location: self.to_string() })
-            }
+            Location::Objects(_) => Err(Unsupported::NotAFolder { location: self.to_string() }),
+            Location::Url { scheme, .. } => Err(self.unknown_scheme(scheme)),
         }
+    }
+
+    /// The place in an object store, if it is one; an error if feedline cannot use the location at all.
+    pub fn objects(&self) -> Result<Option<&ObjectPlace>, Unsupported> {
+        match self {
+            Location::Path(_) => Ok(None),
+            Location::Objects(place) => Ok(Some(place)),
+            Location::Url { scheme, .. } => Err(self.unknown_scheme(scheme)),
+        }
+    }
+
+    fn unknown_scheme(&self, scheme: &str) -> Unsupported {
+        Unsupported::Scheme { scheme: scheme.to_owned(), location: self.to_string() }
     }
 }
 
@@ -73,6 +99,7 @@ impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Location::Path(path) => path.display().fmt(f),
+            Location::Objects(place) => place.fmt(f),
             Location::Url { scheme, rest } => f.write_str(&redact_users(&format!("{scheme}://{rest}"))),
         }
     }
@@ -99,19 +126,30 @@ mod tests {
         for path in ["data", "/mnt/fast", "./a:b", "a/b://c", "://x", "1s://x", "", "it's here"] {
             let location = Location::parse(path);
             assert_eq!((location.path(), location.to_string()), (Ok(Path::new(path)), path.to_owned()));
+            assert_eq!(location.objects(), Ok(None));
+        }
+        for (text, shown) in [("s3://bucket/data", "s3://bucket/data"), ("S3://bucket", "s3://bucket")] {
+            let location = Location::parse(text);
+            assert_eq!(location.to_string(), shown);
+            assert!(matches!(location.objects(), Ok(Some(_))));
+            assert_eq!(
+                location.path().unwrap_err().to_string(),
+                format!("{shown} is in an object store, but a folder is needed here")
+            );
         }
         for (text, scheme, shown) in [
-            ("s3://bucket/data", "s3", "s3://bucket/data"),
-            ("S3://bucket", "s3", "s3://bucket"),
             ("file:///data", "file", "file:///data"),
             ("s3://user:hunter2@host/data", "s3", "s3://************@host/data"),
         ] {
             let location = Location::parse(text);
             let refused = location.path().unwrap_err();
-            assert_eq!((refused.scheme.as_str(), location.to_string().as_str()), (scheme, shown));
+            assert_eq!(
+                (location.to_string().as_str(), location.objects().unwrap_err()),
+                (shown, refused.clone())
+            );
             assert_eq!(
                 refused.to_string(),
-                format!("{scheme}:// is not supported yet ({shown}); use a local or mounted folder")
+                format!("{scheme}:// is not supported ({shown}); use a folder, s3://, gs:// or az://")
             );
         }
     }
@@ -124,6 +162,7 @@ mod tests {
             ("s3://bucket", "data", "s3://bucket/data"),
             ("s3://bucket/", "./data/", "s3://bucket/data/"),
             ("/mnt", "s3://bucket/x", "s3://bucket/x"),
+            ("file://a", "b", "file://a/b"),
         ] {
             assert_eq!(Location::parse(place).join(name), Location::parse(joined), "{place} {name}");
         }

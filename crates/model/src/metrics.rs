@@ -15,6 +15,7 @@ pub use nodes::{NodeFigures, agreement, nodes, nodes_of_epoch, slowest};
 use crate::digest::Digest;
 use crate::histogram::Quantiles;
 use crate::ledger::{BlockWindow, CacheFigures, Ledger, LedgerPart, MetricWindow, Phase, RankRow};
+use crate::requests::RequestFigures;
 use crate::statistics;
 use crate::units::Nanos;
 
@@ -76,6 +77,9 @@ pub struct EpochFigures {
     pub latency: BTreeMap<String, Quantiles>,
     /// Bytes from the storage, and pages in memory before they were read.
     pub cache: CacheFigures,
+    /// Requests to an object store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<RequestFigures>,
 }
 
 impl EpochFigures {
@@ -106,6 +110,8 @@ impl EpochFigures {
             lateness_max_seconds: total.lateness_ns_max.seconds(),
             latency: ledger.node_total(epoch, phase).latencies.summaries(),
             cache: ledger.cache(epoch, phase).figures(),
+            requests: Some(RequestFigures::of(&ledger.whole(), epoch, phase))
+                .filter(|requests| requests.requests > 0),
         }
     }
 }

@@ -69,15 +69,49 @@ impl Pattern {
 
     /// The index of the file with this name; `None` if there is no such file.
     pub fn index(&self, name: &Name) -> Option<u64> {
-        let within = name.as_str().strip_prefix(self.folder.as_str())?;
-        let (folder, file) = within.split_once('/').map_or(("", within), |(folder, file)| (folder, file));
+        self.index_of(name.as_str())
+    }
+
+    /// The same for a name as text.
+    pub fn index_of(&self, name: &str) -> Option<u64> {
+        let within = name.strip_prefix(self.folder.as_str())?;
+        let (folder, file) =
+            within.split_once('/').map_or((None, within), |(folder, file)| (Some(folder), file));
         let digits = file.strip_prefix(self.prefix.as_str())?.strip_suffix(self.tail.as_str())?;
-        let index = digits.parse().ok().filter(|_| digits.len() == self.width)?;
-        let right = match self.subfolders {
-            0 | 1 => folder.is_empty(),
-            folders => folder.parse() == Ok(index % folders),
+        let index = number(digits, self.width)?;
+        let is_right = match (self.subfolders, folder) {
+            (0 | 1, folder) => folder.is_none(),
+            (folders, Some(folder)) => number(folder, self.subfolder_width) == Some(index % folders),
+            (_, None) => false,
         };
-        (right && index < self.count).then_some(index)
+        (is_right && index < self.count).then_some(index)
+    }
+
+    /// Where a file is in the byte order of names, in which object stores list them: one subfolder after another.
+    pub fn position(&self, index: u64) -> u64 {
+        match self.subfolders {
+            0 | 1 => index,
+            folders => {
+                let (each, larger) = (self.count / folders, self.count % folders);
+                let folder = index % folders;
+                folder * each + folder.min(larger) + index / folders
+            }
+        }
+    }
+
+    /// The file at a position in the byte order of names.
+    pub fn at_position(&self, position: u64) -> u64 {
+        match self.subfolders {
+            0 | 1 => position,
+            folders => {
+                let (each, larger) = (self.count / folders, self.count % folders);
+                let (folder, file) = match position.checked_sub(larger * (each + 1)) {
+                    None => (position / (each + 1), position % (each + 1)),
+                    Some(rest) => (larger + rest / each.max(1), rest % each.max(1)),
+                };
+                folder + file * folders
+            }
+        }
     }
 
     /// Writes the name of file `index` into `name`, relative to the data folder.
@@ -93,6 +127,12 @@ impl Pattern {
         name.push(&self.tail);
         name.terminate();
     }
+}
+
+/// A number that is written with this many digits.
+fn number(digits: &str, width: usize) -> Option<u64> {
+    let is_number = digits.len() == width && digits.bytes().all(|digit| digit.is_ascii_digit());
+    digits.parse().ok().filter(|_| is_number)
 }
 
 /// Decimal digits of a count. DLIO pads indices to the width of the count itself, not of the largest index.
@@ -239,9 +279,28 @@ mod tests {
             "train/03/img_0123_of_1000.npy",
             "train/00/img_1000_of_1000.npz",
             "train/03/pic_0123_of_1000.npz",
+            "train/03/img_+123_of_1000.npz",
+            "train/3/img_0123_of_1000.npz",
+            "train/+3/img_0123_of_1000.npz",
+            "train/03//img_0123_of_1000.npz",
+            "train//img_0123_of_1000.npz",
             "",
         ] {
             assert_eq!(pattern.index(&Name::new(other).unwrap()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn positions_are_the_byte_order_of_names() {
+        for (count, subfolders) in [(8, 0), (12, 1), (64, 2), (103, 10), (100, 10), (5, 12), (1, 3)] {
+            let names = names(count, subfolders);
+            let (pattern, mut sorted): (_, Vec<String>) =
+                (names.pattern(), (0..count).map(|index| names.of(index)).collect());
+            sorted.sort();
+            for (position, name) in (0..).zip(sorted) {
+                let index = pattern.at_position(position);
+                assert_eq!((names.of(index), pattern.position(index)), (name, position));
+            }
         }
     }
 

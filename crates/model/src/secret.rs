@@ -18,6 +18,11 @@ impl Secret {
     pub fn new(text: impl Into<String>) -> Secret {
         Secret(text.into())
     }
+
+    /// The value, for the code that signs or sends it. It must not reach a message.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
 }
 
 impl fmt::Debug for Secret {
@@ -40,7 +45,7 @@ impl Serialize for Secret {
 
 /// Parts of the names of keys that hold secrets, without `_` and `-`. Names count, and not the key table alone, because
 /// a misspelled key has a secret value as well.
-const MARKS: [&str; 11] = [
+const MARKS: [&str; 13] = [
     "secret",
     "accesskey",
     "accountkey",
@@ -52,6 +57,8 @@ const MARKS: [&str; 11] = [
     "token",
     "credential",
     "signature",
+    "connectionstring",
+    "proxy",
 ];
 
 /// The section below which every value is a secret, except for those of keys that are known and hold none.
@@ -75,11 +82,82 @@ fn is_plain_option(name: &str) -> bool {
 
 /// The text with every character of a secret replaced by `*`, so that lines and columns stay where they are. Hidden are
 /// the rest of the line after `KEY:` or `KEY=` if the key's name says so, the lines below it up to the next key that is
-/// not indented more deeply, and the user of a URL. Where a value ends is not examined: its notation may be wrong.
+/// not indented more deeply, and what `redact_urls` hides. Where a value ends is not examined: its notation may be
+/// wrong.
 pub fn redact(text: &str) -> String {
     let mut redaction = Redaction::default();
     let lines: String = text.split_inclusive('\n').map(|line| redaction.line(line)).collect();
-    redact_users(&lines)
+    redact_urls(&lines)
+}
+
+/// The text of a message with the users and passwords of URLs, the parameters that sign them, and the values of
+/// `Authorization` headers hidden.
+pub fn redact_urls(text: &str) -> String {
+    let mut redacted = redact_users(text);
+    for parameter in SIGNING {
+        redacted = hide_after(&redacted, parameter, |at, text| {
+            let (before, after) = (text[..at].chars().next_back(), &text[at + parameter.len()..]);
+            let is_parameter = before.is_none_or(|before| !is_name(before)) && after.starts_with('=');
+            is_parameter.then_some(("=".len(), is_encoded as fn(char) -> bool))
+        });
+    }
+    for (word, ends_with_line) in [("authorization", true), ("bearer", false)] {
+        redacted = hide_after(&redacted, word, |at, text| {
+            let after = &text[at + word.len()..];
+            let gap = after.len() - after.trim_start_matches([':', '=', ' ', '"', '\'']).len();
+            let within: fn(char) -> bool = if ends_with_line { is_in_line } else { is_in_word };
+            (gap > 0).then_some((gap, within))
+        });
+    }
+    redacted
+}
+
+/// Parameters of signed URLs that hold a secret or help to guess one.
+const SIGNING: [&str; 9] = [
+    "x-amz-signature",
+    "x-amz-credential",
+    "x-amz-security-token",
+    "x-goog-signature",
+    "x-goog-credential",
+    "sig",
+    "signature",
+    "awsaccesskeyid",
+    "googleaccessid",
+];
+
+/// Whether a character can be part of a value in a URL.
+fn is_encoded(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "%._~+/=-:@".contains(c)
+}
+
+fn is_in_line(c: char) -> bool {
+    !matches!(c, '\n' | '\r')
+}
+
+fn is_in_word(c: char) -> bool {
+    !c.is_whitespace() && !"\"'`,;)".contains(c)
+}
+
+/// The text with a value hidden after each occurrence of a word, in any case. `value` says how many bytes after the
+/// word it begins and which characters belong to it; `None`: it is not such a word.
+fn hide_after(
+    text: &str,
+    word: &str,
+    value: impl Fn(usize, &str) -> Option<(usize, fn(char) -> bool)>,
+) -> String {
+    // Only ASCII letters change, so positions are the same in both texts.
+    let lower = text.to_ascii_lowercase();
+    let mut redacted = String::with_capacity(text.len());
+    let mut done = 0;
+    for (at, _) in lower.match_indices(word) {
+        let Some((gap, within)) = value(at, text).filter(|_| at >= done) else { continue };
+        let begin = at + word.len() + gap;
+        let end = text[begin..].find(|c: char| !within(c)).map_or(text.len(), |length| begin + length);
+        redacted.push_str(&text[done..begin]);
+        redacted.push_str(&hidden(&text[begin..end]));
+        done = end;
+    }
+    redacted + &text[done..]
 }
 
 /// What is known after some lines.
@@ -246,6 +324,7 @@ mod tests {
                 "storage_options:\n  acces_kid: *\n  region: eu\n  endpoint_url: http://h:9/b\nreader: {a: b}\n",
             ),
             ("x: s3://user:pass@host/b, y: 1", "x: s3://*********@host/b, y: 1"),
+            ("https://h/k?sv=1&sig=a%2Bb&se=2", "https://h/k?sv=1&sig=*****&se=2"),
             ("dataset:  # see token: 5\n  formt: npz", "dataset:  # see token: 5\n  formt: npz"),
             ("model: {max_tokens: 5}", "model: {max_tokens: 5}"),
             ("{a: \"x #\", secret: hunter2}", "{a: \"x #\", secret: ********"),
@@ -259,6 +338,30 @@ mod tests {
             assert_eq!(redacted, expected);
             let widths = |text: &str| text.lines().map(|line| line.chars().count()).collect::<Vec<_>>();
             assert_eq!(widths(&redacted), widths(text));
+        }
+    }
+
+    #[test]
+    fn signed_urls_and_headers_are_hidden_in_messages() {
+        for (text, expected) in [
+            (
+                "GET https://h/b/k?X-Amz-Date=1&X-Amz-Credential=AK%2F1/x&x-amz-signature=0af failed: 403",
+                "GET https://h/b/k?X-Amz-Date=1&X-Amz-Credential=********&x-amz-signature=*** failed: 403",
+            ),
+            ("?X-Amz-Security-Token=abc&x=1", "?X-Amz-Security-Token=***&x=1"),
+            ("(https://a/?sig=a%3D)", "(https://a/?sig=****)"),
+            ("?GoogleAccessId=me@x.y&Signature=ab==", "?GoogleAccessId=******&Signature=****"),
+            ("?AWSAccessKeyId=AK&Expires=1", "?AWSAccessKeyId=**&Expires=1"),
+            ("authorization: AWS4-HMAC x, y\nhost: h", "authorization: **************\nhost: h"),
+            ("token 'Bearer abc.d' refused", "token 'Bearer *****' refused"),
+            (
+                "design=5 of a sig nature; a bearerless design",
+                "design=5 of a sig nature; a bearerless design",
+            ),
+            ("sigs and signatures", "sigs and signatures"),
+            ("é?sig=é", "é?sig=é"),
+        ] {
+            assert_eq!(redact_urls(text), expected);
         }
     }
 }

@@ -8,6 +8,7 @@ mod conditions;
 mod delivery;
 mod errors;
 mod integrity;
+mod objects;
 mod prefetch;
 mod proof;
 mod rules;
@@ -122,6 +123,15 @@ impl<'a> Case<'a> {
         match self.plan {
             Some(plan) => plan.checkpoint.is_some(),
             None => !self.ledger.checkpoints.is_empty(),
+        }
+    }
+
+    /// Whether the run reads from an object store: by the plan, or by the ledger if there is none.
+    fn reads_objects(&self) -> bool {
+        match self.plan {
+            Some(plan) => plan.training.as_ref().is_some_and(|training| training.store.is_objects()),
+            None => seen_phases(self.ledger)
+                .any(|(epoch, phase)| !self.ledger.node_total(epoch, phase).requests.is_empty()),
         }
     }
 

@@ -19,12 +19,16 @@ pub struct KeyOrigin {
 pub enum Warning {
     /// These keys are valid but have no effect in this run, all for the same reason.
     NoEffect { keys: Vec<KeyOrigin>, why: String },
+    /// A key or a variable that describes an object store, but is not used.
+    Unused { setting: String, why: String },
     /// A name that the key had in earlier versions of DLIO.
     OtherSpelling { at: KeyOrigin, key: String },
     /// A key that is not in the table of keys, and what it may mean.
     UnknownKey { at: KeyOrigin, hint: Option<String> },
     /// The data set has more files than the run reads.
     PartOfDataSet { asked: u64, generated: u64 },
+    /// A plan without the facts that the place of the data would give.
+    PlaceNotRead { place: String, why: String },
     /// `read_threads: 0` requests reading inside the training process.
     NoReaders { at: KeyOrigin },
 }
@@ -40,7 +44,7 @@ impl Warning {
             Warning::OtherSpelling { at, .. }
             | Warning::UnknownKey { at, .. }
             | Warning::NoReaders { at } => concern(at),
-            Warning::PartOfDataSet { .. } => true,
+            Warning::Unused { .. } | Warning::PartOfDataSet { .. } | Warning::PlaceNotRead { .. } => true,
         };
         concerns.then_some(self)
     }
@@ -50,11 +54,13 @@ impl Warning {
         match self {
             Warning::NoEffect { keys, .. } if keys.len() == 1 => "remove it".into(),
             Warning::NoEffect { .. } => "remove them".into(),
+            Warning::Unused { .. } => "remove it, or what is used instead".into(),
             Warning::OtherSpelling { key, .. } => format!("write '{key}', the current name"),
             Warning::UnknownKey { .. } => "remove or correct it".into(),
             Warning::PartOfDataSet { generated, .. } => {
                 format!("to state it, set dataset.num_files_generated to {generated}")
             }
+            Warning::PlaceNotRead { .. } => "a run needs it; a plan can do without".into(),
             Warning::NoReaders { .. } => "set reader.read_threads to 1 or more".into(),
         }
     }
@@ -64,6 +70,7 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Warning::NoEffect { keys, why } => no_effect(f, keys, why),
+            Warning::Unused { setting, why } => write!(f, "{setting} is not used: {why}"),
             Warning::OtherSpelling { at, key } => {
                 write!(
                     f,
@@ -77,6 +84,9 @@ impl fmt::Display for Warning {
             }
             Warning::PartOfDataSet { asked, generated } => {
                 write!(f, "the data set has {generated} training files; the run reads the first {asked}")
+            }
+            Warning::PlaceNotRead { place, why } => {
+                write!(f, "the plan is made without looking at {place}: {why}")
             }
             Warning::NoReaders { at } => {
                 write!(f, "'{}' at {} is 0; one reader is used anyway", at.key, at.place)

@@ -2,25 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::PathBuf;
 
 use engine::Stop;
 use engine::generate::read_manifest;
 use engine::world::Topology;
 use model::checkpoint::{self, Scale};
 use model::location::Location;
+use model::manifest::DataSetManifest;
 use model::plan::{self, FoundFiles, Placement, Plan};
 use model::secret;
 use model::spec::{self, Override, ReadRules, Spec, UnknownKeys, WorkloadSource};
 use model::units::{Bytes, Nanos};
 use model::warning::{KeyOrigin, Warning};
-use store::{Mode, Posix};
+use store::{BACKENDS, Mode, Registry, Store};
 
+use crate::backend::{at_first_attempt, for_upkeep, placed};
 use crate::error::Error;
-use crate::folder::local;
 
 /// The text of a workload, and its origin.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct WorkloadText {
     /// The name of the run.
     pub name: String,
@@ -83,18 +83,32 @@ pub struct Ask {
     pub data: Option<Location>,
     /// The I/O backend; `None`: the workload's.
     pub store: Option<String>,
+    /// The backends that can be named.
+    pub registry: Registry,
+    /// The scheme of checkpoint folders that have none, if the workload stores objects; `None`: the workload's.
+    pub checkpoint_scheme: Option<String>,
     /// Maximum memory for buffers and batches; `None`: as much as they need.
     pub memory: Option<Bytes>,
     pub generate: Generate,
+    /// Whether nothing but a plan is made, so that an object store that cannot be reached is not an error.
+    pub only_plans: bool,
     /// The share of the model that checkpoints contain; `None`: save none, even if the workload does.
     pub checkpoints: Option<Scale>,
     /// Whether each process records every step of its ranks, for a front end that reports them.
     pub record_steps: bool,
     /// How a user of this front end generates the data set, for the error that it is missing.
     pub how_to_generate: String,
+    /// Which process of the run makes this request; known when the request is settled.
+    pub process: ProcessNumber,
 }
 
 impl Ask {
+    /// Readers that one process of the run has.
+    pub(crate) fn readers_of_process(&self, spec: &Spec) -> u64 {
+        let ranks = self.ranks.unwrap_or(1).div_ceil(self.process.of.max(1));
+        ranks.saturating_mul(spec.reader.read_threads.max(1))
+    }
+
     /// A workload without changes.
     pub fn new(workload: WorkloadText) -> Ask {
         Ask {
@@ -109,18 +123,23 @@ impl Ask {
             host_memory: None,
             data: None,
             store: None,
+            registry: BACKENDS,
+            checkpoint_scheme: None,
             memory: None,
             generate: Generate::AsWorkload,
+            only_plans: false,
             checkpoints: Some(Scale::WHOLE),
             record_steps: false,
             how_to_generate: String::new(),
+            process: ProcessNumber { number: 0, of: 1 },
         }
     }
 
     /// Reads the workload and applies the changes.
     pub fn read(self) -> Result<Asked, Error> {
         let source = WorkloadSource { name: &self.workload.source, text: &self.workload.text };
-        let rules = ReadRules { unknown_keys: self.unknown_keys, dlio_keys: self.dlio_keys };
+        let objects = matches!(self.data, Some(Location::Objects(_)));
+        let rules = ReadRules { unknown_keys: self.unknown_keys, dlio_keys: self.dlio_keys, objects };
         let spec::ParsedWorkload { spec, warnings, origins, unhonoured } =
             spec::read_with(source, &self.overrides, rules)?;
         let warnings = warnings.into_iter().filter_map(|warning| self.for_user(warning)).collect();
@@ -153,6 +172,13 @@ pub struct Asked {
     pub(crate) found: Option<FoundFiles>,
     /// Whether a manifest gave the number of training files.
     pub(crate) by_manifest: bool,
+}
+
+/// Which process of a run this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessNumber {
+    pub(crate) number: u64,
+    pub(crate) of: u64,
 }
 
 /// The number of processes on a host.
@@ -230,13 +256,27 @@ impl Asked {
     pub fn data_location(&self) -> Location {
         match &self.ask.data {
             Some(place) => place.clone(),
-            None => Location::parse(&self.spec.storage.storage_root).join(&self.spec.dataset.data_folder),
+            None => self.spec.data_location(),
         }
     }
 
-    /// The folder of the data set; an error if this version cannot use the location.
-    pub fn data_folder(&self) -> Result<PathBuf, Error> {
-        local(&self.data_location())
+    /// Checks that a backend that is named fits the location. Work that is not measured uses its own backend.
+    pub(crate) fn check_named_store(&self) -> Result<(), Error> {
+        let place = self.data_location();
+        let named = self.ask.store.as_deref().or(self.spec.storage.store.as_deref());
+        match named.map(|name| self.ask.registry.select(name, Mode::default())) {
+            Some(Ok(named)) => placed(named, &self.ask, &self.spec, &place).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// The store of the data set, for work that is not measured.
+    pub(crate) fn open_data(&self) -> Result<Box<dyn Store>, Error> {
+        let place = self.data_location();
+        self.check_named_store()?;
+        let selection = for_upkeep(&self.ask, &self.spec, &place)?;
+        let selection = if self.ask.only_plans { at_first_attempt(selection) } else { selection };
+        selection.open(place).map_err(Error::DataFolder)
     }
 
     /// The stall timeout; `None`: no limit.
@@ -249,18 +289,17 @@ impl Asked {
         stop.with_patience(self.stall_timeout())
     }
 
-    /// Takes the numbers of files that the workload does not give from the manifest in the data folder, if there is
-    /// one. A manifest that cannot be read is reported when the data set is checked.
-    pub(crate) fn count_by_manifest(&mut self) {
+    /// Takes the numbers of files that the workload does not give from the manifest of the data set, if there is one.
+    pub(crate) fn count_by_manifest(&mut self) -> Result<(), Error> {
         if self.ask.file_counts == FileCounts::OfWorkload {
             return self.read_first_files();
         }
         let counts_validation = self.counts_validation_files();
         let counts = self.counts_files() || self.states("dataset.num_files_generated");
         if counts && counts_validation {
-            return;
+            return Ok(());
         }
-        let Some((train, valid)) = self.counts_of_manifest() else { return };
+        let Some((train, valid)) = self.counts_of_manifest()? else { return Ok(()) };
         let set = &mut self.spec.dataset;
         if !counts {
             set.num_files_train = train;
@@ -269,25 +308,59 @@ impl Asked {
         if !counts_validation {
             set.num_files_eval = valid;
         }
+        Ok(())
     }
 
-    /// The numbers of training and validation files by the manifest in the data folder.
-    fn counts_of_manifest(&self) -> Option<(u64, u64)> {
-        let folder = Posix::open(&self.data_folder().ok()?, Mode::default()).ok()?;
-        read_manifest(&folder).ok().flatten()?.counts()
+    /// The numbers of training and validation files by the manifest of the data set.
+    fn counts_of_manifest(&mut self) -> Result<Option<(u64, u64)>, Error> {
+        match self.found_manifest() {
+            Err(error) if self.ask.only_plans => {
+                let (place, why) = (self.data_location().to_string(), error.to_string());
+                self.warnings.push(Warning::PlaceNotRead { place, why });
+                Ok(None)
+            }
+            found => Ok(found?.and_then(|manifest| manifest.counts())),
+        }
+    }
+
+    /// Whether what exists at the location of the data set is looked at before a run. A plan sends requests to an
+    /// object store only if it was asked about this one, and not because a workload names it; work without training
+    /// never does.
+    pub(crate) fn looks_at_data(&self) -> bool {
+        match self.data_location() {
+            Location::Objects(_) => {
+                let is_meant = !self.ask.only_plans || self.ask.data.is_some();
+                is_meant && (self.spec.workflow.train || self.spec.workflow.generate_data)
+            }
+            Location::Path(_) | Location::Url { .. } => true,
+        }
+    }
+
+    /// The manifest at the location of the data set. One in a folder that cannot be read is reported when the data set
+    /// is checked. An object store that does not answer now will not answer then, and every attempt takes its time.
+    pub(crate) fn found_manifest(&self) -> Result<Option<DataSetManifest>, Error> {
+        if !self.looks_at_data() {
+            return Ok(None);
+        }
+        let found = self.open_data().and_then(|store| read_manifest(&*store).map_err(Error::Manifest));
+        match (found, self.data_location()) {
+            (Err(error), Location::Objects(_)) => Err(error),
+            (found, _) => Ok(found.ok().flatten()),
+        }
     }
 
     /// DLIO reads the first files of a data set that has more than the workload asks for.
-    fn read_first_files(&mut self) {
+    fn read_first_files(&mut self) -> Result<(), Error> {
         let generates = self.spec.workflow.generate_data;
         if generates || !self.spec.workflow.train || self.states("dataset.num_files_generated") {
-            return;
+            return Ok(());
         }
         let asked = self.spec.dataset.num_files_train;
-        if let Some((train, _)) = self.counts_of_manifest().filter(|(train, _)| *train > asked) {
+        if let Some((train, _)) = self.counts_of_manifest()?.filter(|(train, _)| *train > asked) {
             self.spec.dataset.num_files_generated = Some(train);
             self.warnings.push(Warning::PartOfDataSet { asked, generated: train });
         }
+        Ok(())
     }
 
     /// Whether the number of validation files was given explicitly.
@@ -332,6 +405,17 @@ impl Asked {
         for key in given.into_iter().filter(|key| !has_effect(key)) {
             if let Some(why) = checkpoint::idle(saved, key) {
                 self.warn_of(key, why);
+            }
+        }
+    }
+
+    /// Adds warnings, each once.
+    pub(crate) fn add_warnings(&mut self, warnings: Vec<Warning>) {
+        for warning in warnings {
+            if let Some(warning) =
+                self.ask.for_user(warning).filter(|warning| !self.warnings.contains(warning))
+            {
+                self.warnings.push(warning);
             }
         }
     }

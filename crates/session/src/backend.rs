@@ -1,12 +1,19 @@
-//! The format and the backend that flags and workload select, and whether they match.
+//! The format and the backend that flags, workload and location select, and whether they match.
 
 use format::{Format, FormatKind, FormatOptions};
-use model::spec::{Preprocess, Spec, StorageType};
-use store::{Mode, Selection};
+use model::location::Location;
+use model::objects::{ObjectOptions, RetryPolicy};
+use model::spec::{self, Preprocess, Spec, StorageType, WorkloadSource};
+use model::units::Nanos;
+use model::warning::Warning;
+use store::{Mode, Selection, Store};
 
+use crate::ask::{Ask, WorkloadText};
 use crate::error::Error;
+use crate::objects;
+use crate::objects::StoreUser;
 
-/// The backend of a workload that names none.
+/// The backend of a workload that names none, for data in a folder.
 pub const DEFAULT_STORE: &str = "posix";
 
 /// The workload's format with its settings.
@@ -23,12 +30,13 @@ pub fn mode(spec: &Spec) -> Mode {
     Mode { readahead: spec.reader.readahead, odirect }
 }
 
-/// The backend: `asked` first, then `storage.store`, then what `reader.odirect` and `storage.storage_type` request.
-pub fn select(spec: &Spec, asked: Option<&str>) -> Result<Selection, Error> {
+/// The backend for data at a location: the one that was asked for, then `storage.store`, then the service of an object
+/// store or, for a folder, what `reader.odirect` and `storage.storage_type` request.
+pub fn select(ask: &Ask, spec: &Spec, place: &Location) -> Result<PlacedBackend, Error> {
     let mode = mode(spec);
-    let named = asked.or(spec.storage.store.as_deref());
-    let name = named.unwrap_or(if mode.odirect { "direct" } else { DEFAULT_STORE });
-    let selection = Selection::named(name, mode).map_err(Error::StoreArguments)?;
+    let named = ask.store.as_deref().or(spec.storage.store.as_deref());
+    let name = named.unwrap_or_else(|| default_store(place, mode));
+    let selection = ask.registry.select(name, mode).map_err(Error::StoreArguments)?;
     let plan = selection.plan();
     if mode.odirect && plan.cached {
         let key = if spec.reader.odirect { "reader.odirect" } else { "storage.storage_type: direct_fs" };
@@ -43,13 +51,97 @@ pub fn select(spec: &Spec, asked: Option<&str>) -> Result<Selection, Error> {
         }
     }
     selection.check().map_err(Error::StoreArguments)?;
-    Ok(selection)
+    placed(selection, ask, spec, place)
+}
+
+/// The backend for data at a location if none is named.
+pub(crate) fn default_store(place: &Location, mode: Mode) -> &'static str {
+    match place {
+        Location::Objects(place) => place.service.name(),
+        _ if mode.odirect => "direct",
+        _ => DEFAULT_STORE,
+    }
+}
+
+/// A backend for a location, and what was given to reach an object store but is not used.
+#[derive(Debug)]
+pub struct PlacedBackend {
+    pub selection: Selection,
+    pub warnings: Vec<Warning>,
+}
+
+/// Checks that a backend finds data at a location, and tells it how to reach an object store there.
+pub(crate) fn placed(
+    selection: Selection,
+    ask: &Ask,
+    spec: &Spec,
+    place: &Location,
+) -> Result<PlacedBackend, Error> {
+    let mut warnings = Vec::new();
+    let selection = match place {
+        // A plan can be made for it. It is refused where it is used.
+        Location::Url { .. } => selection,
+        _ if !selection.place().includes(place) => {
+            return Err(Error::WrongPlace {
+                store: selection.text(),
+                holds_objects: selection.plan().is_objects(),
+                place: place.clone(),
+                fits: default_store(place, Mode::default()),
+            });
+        }
+        Location::Objects(there) if there.bucket.is_empty() => {
+            let scheme = there.service.name();
+            return Err(Error::NoBucket { what: "data folder", place: place.clone(), scheme });
+        }
+        Location::Objects(there) if selection.plan().is_objects() => {
+            let user = StoreUser { process: ask.process.number, readers: ask.readers_of_process(spec) };
+            let environment = |name: &str| std::env::var(name).ok();
+            let (options, unused) = objects::options(spec, there.service, user, &environment)?;
+            warnings = unused;
+            selection.with_objects(options, engine::meter::unix_seconds)
+        }
+        _ => selection,
+    };
+    Ok(PlacedBackend { selection, warnings })
+}
+
+/// The backend for work that is not measured, such as reading manifests and writing data sets: files in a folder
+/// through the page cache, or the objects of a service, whichever backend a run uses.
+pub(crate) fn for_upkeep(ask: &Ask, spec: &Spec, place: &Location) -> Result<Selection, Error> {
+    let mode = Mode::default();
+    let selection = ask.registry.select(default_store(place, mode), mode).map_err(Error::StoreArguments)?;
+    Ok(placed(selection, ask, spec, place)?.selection)
+}
+
+/// How long a plan waits for an object store, which it can do without.
+const PATIENCE: Nanos = Nanos(3_000_000_000);
+
+/// The same backend without retries.
+pub(crate) fn at_first_attempt(selection: Selection) -> Selection {
+    let options = ObjectOptions::clone(&selection.objects);
+    let retry = RetryPolicy { attempts: 1, deadline: PATIENCE, silence: PATIENCE, ..options.retry };
+    selection.with_objects(ObjectOptions { retry, ..options }, engine::meter::unix_seconds)
+}
+
+/// Opens the store at a location for a command without a workload: the environment alone says how to reach an object
+/// store.
+pub fn open_place(place: &Location) -> Result<Box<dyn Store>, Error> {
+    let defaults = spec::read(WorkloadSource { name: "defaults", text: "{}" }, &[])?;
+    let ask = Ask::new(WorkloadText::default());
+    for_upkeep(&ask, &defaults.spec, place)?.open(place.clone()).map_err(Error::DataFolder)
 }
 
 /// Checks that this version supports the storage type.
 pub(crate) fn check_storage(spec: &Spec) -> Result<(), Error> {
-    match spec.storage.storage_type {
-        StorageType::LocalFs | StorageType::ParallelFs | StorageType::DirectFs => Ok(()),
-        other => Err(Error::UnsupportedStorage(other.name())),
-    }
+    let instead = match spec.storage.storage_type {
+        StorageType::LocalFs
+        | StorageType::ParallelFs
+        | StorageType::DirectFs
+        | StorageType::S3
+        | StorageType::AdlsGen2 => return Ok(()),
+        StorageType::Aistore => "use its S3 interface: storage.storage_type=s3 with its endpoint_url",
+        StorageType::Fsspec => "name the store by a URL: --data-dir s3://, gs:// or az://",
+        StorageType::Daos => "mount the container, and use local_fs",
+    };
+    Err(Error::UnsupportedStorage { name: spec.storage.storage_type.name(), instead })
 }

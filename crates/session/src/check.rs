@@ -4,13 +4,14 @@ use engine::generate::read_manifest;
 use engine::host::Host;
 use engine::{FileCheck, Stop, World};
 use format::Arithmetic;
+use model::location::Location;
 use model::manifest::{DataSetManifest, ManifestDifference};
 use model::plan::{Data, Plan, TrainingPlan};
 use store::{Store, StoreError};
 
 use crate::backend::check_storage;
 use crate::error::Error;
-use crate::folder::{check_folder, path_argument};
+use crate::folder::{check_place, place_argument};
 use crate::likeness::compare_plans;
 use crate::listing;
 use crate::members::agree;
@@ -51,26 +52,35 @@ impl Settled<'_> {
         self.memory_here.min(plan.memory_bytes())
     }
 
-    /// Checks that every member finds a few files of the data set. A data set that will be generated need not exist.
+    /// Checks that every member finds a few files of the data set. A data set that will be generated need not exist. In
+    /// an object store all members see the same, so one of them looks for all.
     pub fn check_data(&self, world: &dyn World, stop: &Stop) -> Result<(), Error> {
-        let here = self.trainer(&self.plan).map_or(Ok(()), |trainer| trainer.check_data());
+        let is_seen_by_all = self.selection.plan().is_objects();
+        let here = match self.trainer(&self.plan) {
+            Some(trainer) if world.member() == 0 || !is_seen_by_all => trainer.check_data(),
+            _ => Ok(()),
+        };
         agree(here, world, &self.asked.patient(stop))
     }
 }
 
 impl TrainingRun<'_> {
     fn check_folder_and_store(&self, world: &dyn World) -> Result<(), Error> {
-        check_folder(self.reading.folder()?, "data folder")?;
+        check_place(&self.reading.place, "data folder")?;
         if !self.holds_files() {
             return Ok(());
         }
-        // Every reader of this process may have a file open.
+        // Every reader of this process may have a file or a connection open.
         let ranks = world.ranks(self.plan.ranks());
         let readers = (ranks.end - ranks.start) * self.plan.loader.readers_per_rank;
         store::want_files(readers).map_err(Error::Store)?;
         // A backend that is unavailable at the data's location is an error before a data set is generated for it. Other
         // problems with the folder are reported where it is needed.
-        match self.selection.open(&store::existing_ancestor(self.reading.folder()?)) {
+        let place = match &self.reading.place {
+            Location::Path(folder) => Location::Path(store::existing_ancestor(folder)),
+            place => place.clone(),
+        };
+        match self.selection.open(place) {
             Err(error @ (StoreError::Refused(_) | StoreError::NoDirect { .. })) => Err(Error::Store(error)),
             _ => Ok(()),
         }
@@ -89,10 +99,9 @@ impl TrainingRun<'_> {
             return Ok(());
         }
         self.check_catalog()?;
-        let folder = self.reading.folder()?;
-        let store = match self.selection.open(folder) {
+        let store = match self.selection.open(self.reading.place.clone()) {
             Ok(store) => store,
-            Err(error) => return Err(self.unfit(error.to_string())?),
+            Err(error) => return Err(self.unfit(error.to_string())),
         };
         if self.is_unclaimed(&*store)? {
             return self.check_names(&*store);
@@ -104,19 +113,18 @@ impl TrainingRun<'_> {
             what => what,
         };
         match missing {
-            Some(what) => Err(self.unfit(what)?),
+            Some(what) => Err(self.unfit(what)),
             None => Ok(()),
         }
     }
 
     /// The error for a data set that is not as planned. Never suggests generating into a folder that another program
     /// filled.
-    fn unfit(&self, what: String) -> Result<Error, Error> {
-        if self.plan.data.listed().is_none() {
-            return Ok(self.no_data_set(what));
+    fn unfit(&self, what: String) -> Error {
+        match self.plan.data.listed() {
+            None => self.no_data_set(what),
+            Some(_) => Error::NotAsListed { what, folder: place_argument(&self.reading.place) },
         }
-        let folder = path_argument(self.reading.folder()?);
-        Ok(Error::NotAsListed { what, folder })
     }
 
     pub(crate) fn no_data_set(&self, what: String) -> Error {
@@ -147,15 +155,15 @@ impl TrainingRun<'_> {
             .filter(|difference| counts_files || !difference.is_count())
             .collect();
         if let Some(difference) = differences.first() {
-            let folder = self.reading.folder()?.to_owned();
+            let place = self.reading.place.clone();
             if difference.is_layout() {
-                return Err(Error::OtherLayout { folder, difference: difference.to_string() });
+                return Err(Error::OtherLayout { place, difference: difference.to_string() });
             }
             let hint = match differences.iter().all(ManifestDifference::is_count) {
                 true => difference.count_hint(),
                 false => String::new(),
             };
-            return Err(Error::OtherDataSet { folder, difference: difference.to_string(), hint });
+            return Err(Error::OtherDataSet { place, difference: difference.to_string(), hint });
         }
         Ok((!there.complete).then(|| "its generation was interrupted".to_owned()))
     }

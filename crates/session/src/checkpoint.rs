@@ -99,7 +99,7 @@ fn observe(mut ledger: Ledger, tiers: &Tiers, open: &OpenTiers) -> Ledger {
     let fast = tiers.fast.iter().map(|site| ("burst_folder", site));
     for (property, site) in [("checkpoint_folder", &tiers.last)].into_iter().chain(fast) {
         if site.holds_files() {
-            ledger.conditions.observe(property, &site.folder.display().to_string());
+            ledger.conditions.observe(property, &site.place.to_string());
         }
     }
     ledger

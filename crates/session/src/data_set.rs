@@ -8,15 +8,15 @@ use engine::host::Host;
 use engine::world::{Cause, decided};
 use engine::{SharingError, Stop, World, make_shared_folder};
 use format::{Arithmetic, Format};
+use model::location::Location;
 use model::plan::Data;
-use model::spec::Spec;
 use model::units::Nanos;
-use store::{Mode, Posix, Store};
+use store::Store;
 
 use crate::ask::{Asked, Generate};
 use crate::backend::{check_storage, format_of};
 use crate::error::Error;
-use crate::folder::check_folder;
+use crate::folder::check_place;
 use crate::listing::{self, listing_threads};
 use crate::observe::{Activity, ActivityUnit, Observer, observed};
 use crate::settle::{Settled, resolve};
@@ -33,12 +33,19 @@ pub struct DataSetTask {
     pub overwrite: bool,
 }
 
+/// Writers on a host for an object store: each waits for the answer to its requests most of the time.
+const OBJECT_WRITERS: u64 = 16;
+
 /// The number of writers of this member if the user gives none. Like DLIO, treats 1 as unset and uses the number of
 /// cores, which the members on a host share.
-pub fn default_writers(spec: &Spec, host: &Host, world: &dyn World) -> u64 {
+pub fn default_writers(asked: &Asked, host: &Host, world: &dyn World) -> u64 {
     let beside = world.topology().members_on(world.node()).count() as u64;
-    match spec.reader.write_threads {
-        0 | 1 => host.cores.div_ceil(beside.max(1)),
+    let on_host = match asked.data_location() {
+        Location::Objects(_) => host.cores.max(OBJECT_WRITERS),
+        _ => host.cores,
+    };
+    match asked.spec.reader.write_threads {
+        0 | 1 => on_host.div_ceil(beside.max(1)),
         writers => writers,
     }
 }
@@ -59,12 +66,12 @@ impl DataSetTask {
         stop: &Stop,
     ) -> Result<(Generated, Nanos), Error> {
         let mut asked = asked.clone();
-        asked.count_by_manifest();
+        asked.count_by_manifest()?;
         let format = check(&asked)?;
         let data = Data::resolve(&asked.spec, Some(&Arithmetic(&*format)))?;
-        let (spec, stop) = (&asked.spec, &asked.patient(stop));
-        let writing = DataSetWriter { spec, data: &data, format: &*format, world, observer, stop };
-        writing.run(self, &asked.data_folder()?)
+        let stop = &asked.patient(stop);
+        let writing = DataSetWriter { asked: &asked, data: &data, format: &*format, world, observer, stop };
+        writing.run(self, &asked.data_location())
     }
 }
 
@@ -94,14 +101,12 @@ impl<'a> Settled<'a> {
         if !reading.generates {
             return self.with_sizes_as_found(world, observer, stop);
         }
-        let (spec, stop) = (&self.asked.spec, &self.asked.patient(stop));
+        let (asked, stop) = (&self.asked, &self.asked.patient(stop));
         let writing =
-            DataSetWriter { spec, data: &plan.data, format: &*reading.format, world, observer, stop };
-        let writers = default_writers(spec, self.host, world);
+            DataSetWriter { asked, data: &plan.data, format: &*reading.format, world, observer, stop };
+        let writers = default_writers(asked, self.host, world);
         let task = DataSetTask { keep_seed: true, verify: false, writers, overwrite: false };
-        writing
-            .run(&task, reading.folder()?)
-            .map_err(|error| keeps_foreign(error, self.asked.ask.generate))?;
+        writing.run(&task, &reading.place).map_err(|error| keeps_foreign(error, self.asked.ask.generate))?;
         if plan.data.exact {
             return Ok(self);
         }
@@ -128,7 +133,7 @@ fn keeps_foreign(error: Error, generate: Generate) -> Error {
 
 /// A data set that is being written.
 struct DataSetWriter<'a> {
-    spec: &'a Spec,
+    asked: &'a Asked,
     data: &'a Data,
     format: &'a dyn Format,
     world: &'a dyn World,
@@ -138,26 +143,44 @@ struct DataSetWriter<'a> {
 
 impl DataSetWriter<'_> {
     /// An error if the disk is too small.
-    fn run(&self, task: &DataSetTask, folder: &Path) -> Result<(Generated, Nanos), Error> {
-        let (world, stop) = (self.world, self.stop);
-        let fits = match world.member() {
-            0 => check_folder(folder, "data folder").and_then(|()| check_space(folder, self.data)),
+    fn run(&self, task: &DataSetTask, place: &Location) -> Result<(Generated, Nanos), Error> {
+        if !self.data.exact && matches!(place, Location::Objects(_)) {
+            return Err(Error::CompressedObjects { place: place.clone() });
+        }
+        let fits = match self.world.member() {
+            0 => check_place(place, "data folder")
+                .and_then(|()| self.asked.check_named_store())
+                .and_then(|()| check_space(place, self.data)),
             _ => Ok(()),
         };
         self.agreed(fits)?;
-        make_shared_folder(folder, world, stop).map_err(|error| match error {
+        if let Location::Path(folder) = place {
+            self.make_folder(folder)?;
+        }
+        let store = self.agreed(self.asked.open_data())?;
+        let done = self.write(task, &*store, place)?;
+        if let Location::Path(folder) = place {
+            self.list_if_needed(folder, done.0.files_written > 0)?;
+        }
+        Ok(done)
+    }
+
+    fn make_folder(&self, folder: &Path) -> Result<(), Error> {
+        make_shared_folder(folder, self.world, self.stop).map_err(|error| match error {
             SharingError::Store(cause) => {
                 Error::MakeFolder { what: "data folder", path: folder.to_owned(), cause }
             }
             error => Error::Generate(error.into()),
-        })?;
-        let store = self.agreed(Posix::open(folder, Mode::default()).map_err(Error::DataFolder))?;
-        let done = self.write(task, &store, folder)?;
+        })
+    }
+
+    /// Lists files whose lengths are known only now, unless their catalog is up to date.
+    fn list_if_needed(&self, folder: &Path, has_written: bool) -> Result<(), Error> {
         let is_listed = || Ok::<_, GenerateError>(is_listed(folder));
-        if !self.data.exact && (done.0.files_written > 0 || !decided(world, stop, is_listed)?) {
+        if !self.data.exact && (has_written || !decided(self.world, self.stop, is_listed)?) {
             self.list(folder)?;
         }
-        Ok(done)
+        Ok(())
     }
 
     /// Waits until all members have done something. If one of them failed, it returns its own error.
@@ -184,7 +207,7 @@ impl DataSetWriter<'_> {
         &self,
         task: &DataSetTask,
         store: &dyn Store,
-        folder: &Path,
+        place: &Location,
     ) -> Result<(Generated, Nanos), Error> {
         let DataSetTask { keep_seed, verify, writers, overwrite } = *task;
         let (what, passes) = if verify { ("generating and verifying", 2) } else { ("generating", 1) };
@@ -193,11 +216,11 @@ impl DataSetWriter<'_> {
         let data = self.data.computed().ok_or(Error::FilesExist)?;
         let (outcome, span) = observed(self.observer, self.world, goal, |events| {
             engine::generate::generate(&Generation {
-                spec: self.spec,
+                spec: &self.asked.spec,
                 data,
                 format: self.format,
                 store,
-                folder,
+                place,
                 world: self.world,
                 keep_seed,
                 writers,
@@ -219,7 +242,8 @@ fn is_listed(folder: &Path) -> bool {
 
 /// Checks that the data set fits on the disk. Files are written in order: if the first one exists, an earlier attempt
 /// is continued, and finding out how much is left would take a request per file.
-fn check_space(folder: &Path, data: &Data) -> Result<(), Error> {
+fn check_space(place: &Location, data: &Data) -> Result<(), Error> {
+    let Location::Path(folder) = place else { return Ok(()) };
     let begun = folder.join(data.train.names.of(0)).exists();
     match store::free_bytes(folder) {
         Ok(free) if free < data.bytes() && !begun => {

@@ -13,7 +13,7 @@ use format::FormatError;
 use model::catalog::CatalogError;
 use model::checkpoint::Scale;
 use model::ledger::Phase;
-use model::location::Unsupported;
+use model::location::{Location, Unsupported};
 use model::plan::{MemoryTerm, PlanError};
 use model::spec::SpecError;
 use model::units::{Bytes, counted, grouped};
@@ -68,14 +68,37 @@ pub enum Error {
          the two", BACKENDS.past_page_cache()
     )]
     CachedStore { key: &'static str, store: String },
+    #[error("{}", wrong_place(store, *holds_objects, place, fits))]
+    WrongPlace {
+        store: String,
+        holds_objects: bool,
+        place: Location,
+        /// The backend for this place.
+        fits: &'static str,
+    },
+    #[error(
+        "{folder_key} is {place}, where the backend {store} cannot store anything; set {store_key} to {fits}, or leave \
+         it out"
+    )]
+    WrongTierPlace {
+        store: String,
+        store_key: &'static str,
+        place: Box<Location>,
+        folder_key: &'static str,
+        fits: &'static str,
+    },
+    #[error("the {what} {place} names no bucket; write {scheme}://BUCKET/PREFIX")]
+    NoBucket { what: &'static str, place: Location, scheme: &'static str },
     #[error("reader.preprocess: decode needs the bytes of the samples, but the backend {0} returns none")]
     NoBytesToDecode(String),
     #[error(
         "reader.preprocess: nothing can be decoded in {0} files that are read this way; see docs/formats.md"
     )]
     NothingToDecode(String),
-    #[error("storage.storage_type '{0}' is not supported yet; use local or mounted files (local_fs)")]
-    UnsupportedStorage(&'static str),
+    #[error("storage.storage_type '{name}' is not supported; {instead}")]
+    UnsupportedStorage { name: &'static str, instead: &'static str },
+    #[error("{0}")]
+    ObjectSettings(String),
     #[error("the {what} {} is a file, not a folder", path.display())]
     NotAFolder { what: &'static str, path: PathBuf },
     #[error("the {what} {} is below a file, not a folder", path.display())]
@@ -116,29 +139,31 @@ pub enum Error {
     NotAsListed { what: String, folder: String },
     #[error("the data set is missing, or was generated with other settings: {what}\n{how_to_generate}")]
     NoDataSet { what: String, how_to_generate: String },
-    #[error("the files in {} are not a data set of this workload: {what}\n{hint}", folder.display())]
-    NotThisDataSet { folder: PathBuf, what: String, hint: String },
+    #[error("the files in {place} are not a data set of this workload: {what}\n{hint}")]
+    NotThisDataSet { place: Location, what: String, hint: String },
     #[error(
-        "{here} and {there} find different files in {}; make the same data set available on all nodes",
-        folder.display()
+        "{here} and {there} find different files in {place}; make the same data set available on all nodes"
     )]
-    MembersDiffer { folder: PathBuf, here: String, there: String },
+    MembersDiffer { place: Location, here: String, there: String },
     #[error("{cause}\nto train on these files as they are, {how_to_keep}")]
     KeepsForeign { cause: Box<GenerateError>, how_to_keep: &'static str },
     #[error(
-        "the data set in {} was generated with other settings: {difference}{hint}\n\
-         choose another folder with --data-dir, or use its settings",
-        folder.display()
+        "the data set in {place} was generated with other settings: {difference}{hint}\n\
+         choose another folder with --data-dir, or use its settings"
     )]
-    OtherDataSet { folder: PathBuf, difference: String, hint: String },
+    OtherDataSet { place: Location, difference: String, hint: String },
     #[error(
-        "the data set in {} was written by another version of feedline: {difference}\n\
-         write every file again with feedline generate --overwrite, or choose another folder with --data-dir",
-        folder.display()
+        "the data set in {place} was written by another version of feedline: {difference}\n\
+         write every file again with feedline generate --overwrite, or choose another folder with --data-dir"
     )]
-    OtherLayout { folder: PathBuf, difference: String },
+    OtherLayout { place: Location, difference: String },
     #[error("the plan lists existing files, but no catalog is open")]
     NoCatalog,
+    #[error(
+        "{place} is in an object store: a compressed data set has a catalog of its lengths, which only a folder can \
+         hold; set dataset.compression to none, or choose a folder with --data-dir"
+    )]
+    CompressedObjects { place: Location },
     #[error("the files are listed in a catalog, so they exist already")]
     FilesExist,
     #[error("{0} has no data set: its workflow neither trains nor generates")]
@@ -248,6 +273,19 @@ impl From<EarlyEnd> for Error {
 }
 
 impl Error {
+    /// The same error about a location for checkpoints, whose backend and folder these keys give.
+    pub(crate) fn of_tier(self, store_key: &'static str, folder_key: &'static str) -> Error {
+        match self {
+            Error::WrongPlace { store, place, fits, .. } => {
+                Error::WrongTierPlace { store, store_key, place: Box::new(place), folder_key, fits }
+            }
+            Error::NoBucket { place, scheme, .. } => {
+                Error::NoBucket { what: "checkpoint folder", place, scheme }
+            }
+            other => other,
+        }
+    }
+
     /// The same error with the run of a study that it ended.
     pub(crate) fn during(self, run: String) -> Error {
         Error::During { run, source: Box::new(self) }
@@ -260,6 +298,9 @@ impl Error {
             | Error::Format(_)
             | Error::StoreArguments(_)
             | Error::CachedStore { .. }
+            | Error::WrongPlace { .. }
+            | Error::WrongTierPlace { .. }
+            | Error::NoBucket { .. }
             | Error::NoBytesToDecode(_)
             | Error::NothingToDecode(_)
             | Error::NotAFolder { .. }
@@ -267,6 +308,7 @@ impl Error {
             | Error::CatalogOfCompressed(_)
             | Error::CatalogOfGenerated(_)
             | Error::NoDataSetAtAll(_)
+            | Error::CompressedObjects { .. }
             | Error::UnknownTier { .. }
             | Error::MixedTiers { .. }
             | Error::NoFastTier
@@ -277,8 +319,9 @@ impl Error {
             | Error::TooFewRanksToSearch { .. }
             | Error::TooFewSteps { .. } => ErrorKind::Usage,
             Error::UnsupportedFormat { .. }
-            | Error::UnsupportedStorage(_)
+            | Error::UnsupportedStorage { .. }
             | Error::Location(_)
+            | Error::ObjectSettings(_)
             | Error::MakeFolder { .. }
             | Error::DataFolder(_)
             | Error::Store(_)
@@ -320,6 +363,21 @@ impl Error {
     }
 }
 
+/// Why a backend cannot be used at a location, and what to do.
+fn wrong_place(store: &str, holds_objects: bool, place: &Location, fits: &str) -> String {
+    let remedy = format!("use --store {fits}, or leave out --store and storage.store");
+    match (holds_objects, place) {
+        (false, _) => {
+            format!("the backend {store} reads files in folders, but {place} is in an object store; {remedy}")
+        }
+        (true, Location::Objects(_)) => format!("the backend {store} cannot read {place}; {remedy}"),
+        (true, _) => format!(
+            "the backend {store} reads objects, but {place} is a folder; give the location as a URL such as \
+             s3://BUCKET/PREFIX, or {remedy}"
+        ),
+    }
+}
+
 /// The command that updates a catalog.
 fn refresh(catalog: &Path, root: &Path) -> String {
     let output = match catalog == engine::catalog::default_place(root) {
@@ -338,6 +396,12 @@ fn of_generation(error: &GenerateError) -> ErrorKind {
         | GenerateError::Catalogued
         | GenerateError::Sharing(SharingError::NotShared { .. })
         | GenerateError::Manifest { .. } => ErrorKind::Refused,
+        // Nothing can have been written.
+        GenerateError::Store(StoreError::Rejected { refusal, .. })
+            if matches!(refusal.code.as_str(), "NoSuchBucket" | "ContainerNotFound") =>
+        {
+            ErrorKind::Refused
+        }
         GenerateError::Differs { .. } | GenerateError::Miscounted { .. } => ErrorKind::CheckFailed,
         _ => ErrorKind::Incomplete,
     }

@@ -5,36 +5,36 @@ use engine::generate::read_manifest;
 use engine::world::gather_to_all;
 use engine::{FileCheck, FindError, Stop, World};
 use format::{Arithmetic, Format, FormatKind};
-use model::location::Location;
 use model::names::{Name, Names};
 use model::plan::{Data, FileBytes, FoundFiles, Split};
-use store::{Mode, Posix, Store};
+use model::warning::Warning;
+use store::Store;
 
 use crate::ask::Asked;
 use crate::error::Error;
-use crate::folder::path_argument;
+use crate::folder::place_argument;
 use crate::members::agree;
 use crate::observe::{Activity, ActivityUnit, Observer, observed};
 use crate::settle::{Settled, TrainingRun, resolve};
 
-/// The files that another program wrote at this location: those whose sizes were found before or, if the first file of
-/// the workload exists and no manifest does, files of nominal size, until their sizes are found.
-pub(crate) fn files(
-    asked: &Asked,
-    format: &dyn Format,
-    place: &Location,
-) -> Result<Option<FoundFiles>, Error> {
+/// The files that another program wrote at the location of the data set: those whose sizes were found before or, if the
+/// first file of the workload exists and no manifest does, files of nominal size, until their sizes are found.
+pub(crate) fn files(asked: &Asked, format: &dyn Format) -> Result<Option<FoundFiles>, Error> {
     if asked.found.is_some() {
         return Ok(asked.found.clone());
     }
-    let Some(store) = place.path().ok().and_then(|folder| Posix::open(folder, Mode::default()).ok()) else {
+    // A plan need not wait again for an object store that did not answer.
+    if !asked.looks_at_data()
+        || asked.warnings.iter().any(|warning| matches!(warning, Warning::PlaceNotRead { .. }))
+    {
         return Ok(None);
-    };
+    }
+    let Ok(store) = asked.open_data() else { return Ok(None) };
     let nominal = FoundFiles::nominal(&asked.spec, &Arithmetic(format))?;
     let exists =
         |name: &str| Name::new(name).is_some_and(|name| matches!(store.files().size(&name), Ok(Some(_))));
     // A manifest that cannot be read is reported when the data set is checked.
-    let is_unclaimed = exists(nominal.first_name()) && matches!(read_manifest(&store), Ok(None));
+    let is_unclaimed = exists(nominal.first_name()) && matches!(read_manifest(&*store), Ok(None));
     Ok(is_unclaimed.then_some(nominal))
 }
 
@@ -59,8 +59,8 @@ impl<'a> Settled<'a> {
         let digest = found.as_ref().map_or("", FoundFiles::digest).as_bytes();
         let digests = gather_to_all(world, digest, &wait)?;
         if let Some((member, _)) = (0..).zip(&digests).find(|(_, other)| **other != digests[0]) {
-            let (folder, shown) = (self.asked.data_folder()?, |member: u64| world.topology().shown(member));
-            return Err(Error::MembersDiffer { folder, here: shown(0), there: shown(member) });
+            let (place, shown) = (self.asked.data_location(), |member: u64| world.topology().shown(member));
+            return Err(Error::MembersDiffer { place, here: shown(0), there: shown(member) });
         }
         if found.is_none() {
             return Ok(self);
@@ -90,8 +90,8 @@ impl TrainingRun<'_> {
     }
 
     /// Examines every file that the run reads; `None` if feedline or a catalog describes the files, or if their sizes
-    /// were found before. Every member examines all files: it needs all sizes, which are too many to be sent, and this
-    /// also shows that all members see the same files.
+    /// were found before. Every member examines all files of a folder: it needs all sizes, and this also shows that all
+    /// members see the same files. An object store is listed once, each part by one member.
     fn find_files(
         &self,
         world: &dyn World,
@@ -101,7 +101,8 @@ impl TrainingRun<'_> {
         if self.settled.asked.found.is_some() || self.plan.data.found().is_none() {
             return Ok(None);
         }
-        let store = self.selection.open(self.reading.folder()?).map_err(Error::DataFolder)?;
+        let opened = self.selection.open(self.reading.place.clone()).map_err(Error::DataFolder);
+        let store = agree(opened, world, stop)?;
         let data = &self.plan.data;
         let valid = self.plan.eval.as_ref().map(|_| &data.valid);
         let total = data.train.files + valid.map_or(0, |split| split.files);
@@ -110,7 +111,7 @@ impl TrainingRun<'_> {
         let (found, _) = observed(observer, world, goal, |events| -> Result<FoundFiles, FindError> {
             let sizes = |split: &Split| -> Result<FileBytes, FindError> {
                 let least = self.fewest_bytes(split);
-                engine::find_sizes(&*store, &*self.reading.format, split, least, stop, events)
+                engine::find_sizes(&*store, &*self.reading.format, split, least, world, stop, events)
             };
             let train = (&data.train, sizes(&data.train)?);
             let valid = valid.map(|split| Ok::<_, FindError>((split, sizes(split)?))).transpose()?;
@@ -120,6 +121,7 @@ impl TrainingRun<'_> {
             Ok(found) => Ok(Some(found)),
             Err(FindError::Interrupted) => Err(Error::Interrupted),
             Err(FindError::Store(cause)) => Err(Error::Store(cause)),
+            Err(FindError::Elsewhere(ended)) => Err(Error::Member(ended)),
             Err(unfit) => Err(self.other_files(&*store, unfit.to_string())?),
         }
     }
@@ -145,10 +147,10 @@ impl TrainingRun<'_> {
             false => (&train.names, "dataset.num_files_train"),
         };
         let Some(hint) = hint(store, names, key)? else { return Ok(self.no_data_set(what)) };
-        let folder = self.reading.folder()?.to_owned();
-        let catalog = format!("feedline catalog {}", path_argument(&folder));
+        let place = self.reading.place.clone();
+        let catalog = format!("feedline catalog {}", place_argument(&place));
         let hint = format!("{hint}to read files of any name and number, list them first: {catalog}");
-        Ok(Error::NotThisDataSet { folder, what, hint })
+        Ok(Error::NotThisDataSet { place, what, hint })
     }
 }
 

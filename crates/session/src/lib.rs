@@ -13,14 +13,16 @@
 //!
 //! - `ask`: the request, and the workload that was read for it.
 //! - `settle`: from request to plan. `backend` selects the format and the I/O backend, `listing` the catalog of
-//!   existing files, `tiers` the locations of checkpoints.
+//!   existing files, `object_listing` that of objects, `tiers` the locations of checkpoints.
 //! - `check`: whether the plan can run on this host, with this data set and this much memory.
 //! - `members`: what the processes of a run share, so that all of them compute the same plan; `likeness`: what they
 //!   must have in common.
 //! - `run`: training and calibration; `ledgers`: the sum over all processes of a run.
 //! - `checkpoint`: saving and restoring; `data_set`: writing missing files;
 //!   `existing`: files that another program wrote, without a catalog.
-//! - `observe`: the port for progress; `folder`: folders that the user names; `error`: every reason not to run.
+//! - `objects`: how to reach an object store, by the workload, the environment and profile files.
+//! - `observe`: the port for progress; `folder`: folders and other places that the user names; `error`: every reason
+//!   not to run.
 //!
 //! # Invariants
 //!
@@ -39,6 +41,8 @@ mod ledgers;
 mod likeness;
 mod listing;
 mod members;
+mod object_listing;
+mod objects;
 mod observe;
 mod run;
 mod settle;
@@ -46,13 +50,14 @@ pub mod study;
 mod tiers;
 
 pub use ask::{Ask, Asked, CountOrigin, FileCounts, Generate, WorkloadText};
-pub use backend::{DEFAULT_STORE, format_of, mode, select};
+pub use backend::{DEFAULT_STORE, format_of, mode, open_place, select};
 pub use data_set::{DataSetTask, data_set, default_writers};
 pub use error::{Error, ErrorKind, MemberFailure};
-pub use folder::{check_folder, local, make_folder, path_argument, quoted};
+pub use folder::{check_folder, check_place, local, make_folder, path_argument, place_argument, quoted};
 pub use likeness::MemberDifference;
 pub use listing::listing_threads;
 pub use members::{SharedFailure, agree, of_member_0};
+pub use object_listing::{LISTED_AT_ONCE, state_folder};
 pub use observe::{Activity, ActivityUnit, ObservedWork, Observer, SilentObserver, observed};
 pub use run::{CalibrationTime, MeasuredRun, RunTask, calibrate, fault, measure, run};
 pub use settle::{Settled, settle};

@@ -3,13 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use engine::generate::read_manifest;
 use engine::{Stop, World};
 use model::manifest::DataSetManifest;
 use model::plan::{FileSource, Plan, differences};
 use model::secret::redact;
 use serde::{Deserialize, Serialize};
-use store::{Mode, Posix};
 
 use crate::ask::Asked;
 use crate::error::Error;
@@ -176,11 +174,9 @@ struct FoundDataSet {
 }
 
 impl FoundDataSet {
-    fn of(reading: &TrainingInput) -> FoundDataSet {
-        let folder = reading.place.path().ok();
-        let store = folder.and_then(|folder| Posix::open(folder, Mode::default()).ok());
+    fn of(asked: &Asked, reading: &TrainingInput) -> FoundDataSet {
         // A manifest that cannot be read is reported when the data set is checked.
-        let manifest = store.and_then(|store| read_manifest(&store).ok().flatten());
+        let manifest = asked.found_manifest().ok().flatten();
         let catalog = match &reading.source {
             Some(FileSource::Listed(listed)) => Some(listed.digest.clone()),
             _ => None,
@@ -219,11 +215,16 @@ impl FoundDataSet {
 }
 
 /// Checks that all members find the same data set.
-pub(crate) fn compare_data(reading: &TrainingInput, world: &dyn World, stop: &Stop) -> Result<(), Error> {
+pub(crate) fn compare_data(
+    asked: &Asked,
+    reading: &TrainingInput,
+    world: &dyn World,
+    stop: &Stop,
+) -> Result<(), Error> {
     if world.members() == 1 {
         return Ok(());
     }
-    compare(&FoundDataSet::of(reading), world, stop, FoundDataSet::differs)
+    compare(&FoundDataSet::of(asked, reading), world, stop, FoundDataSet::differs)
 }
 
 /// Checks that all members do the same work in the same order.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use engine::Stop;
 use engine::catalog::{OpenCatalog, find};
-use model::files::FileList;
+use model::files::{FileEntry, FileList};
 use model::names::Name;
 use model::plan::{ListOrigin, Listed, ListedSplit};
 
@@ -68,14 +68,17 @@ fn bytes_of(opened: &OpenCatalog, first: u64, files: u64) -> Result<u64, Error> 
             continue;
         }
         for index in start..stop.max(start) {
-            bytes += opened.entry(index, &mut name).map_err(Error::CatalogEntry)?;
+            bytes += opened.entry(index, &mut name).map_err(Error::CatalogEntry)?.bytes;
         }
     }
     Ok(bytes)
 }
 
-/// Checks that the folders of a catalog have not changed.
+/// Checks that the folders of a catalog have not changed. Objects are checked when they are read.
 pub(crate) fn check_unchanged(opened: &OpenCatalog) -> Result<(), Error> {
+    if opened.is_of_objects() {
+        return Ok(());
+    }
     let changes = opened.changes(listing_threads(), &Stop::default()).map_err(Error::Catalog)?;
     if changes.is_empty() {
         return Ok(());
@@ -97,7 +100,7 @@ pub(crate) struct CatalogSplit<'a> {
 }
 
 impl FileList for CatalogSplit<'_> {
-    fn entry(&self, index: u64, name: &mut Name) -> Result<u64, String> {
+    fn entry(&self, index: u64, name: &mut Name) -> Result<FileEntry, String> {
         let lookup = self.opened.entry(self.first + index, name);
         lookup.map_err(|error| format!("{}: {error}", self.opened.path().display()))
     }

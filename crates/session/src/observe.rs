@@ -16,6 +16,8 @@ pub enum ActivityUnit {
     /// Samples that accelerators train with, whose utilization is shown, too.
     Samples,
     Files,
+    /// Keys of an object store.
+    Keys,
 }
 
 impl ActivityUnit {
@@ -23,6 +25,7 @@ impl ActivityUnit {
         match self {
             ActivityUnit::Samples => "samples",
             ActivityUnit::Files => "files",
+            ActivityUnit::Keys => "keys",
         }
     }
 }
@@ -41,7 +44,7 @@ impl Activity {
     pub fn done(&self, progress: &Progress) -> (u64, u64) {
         match self.unit {
             ActivityUnit::Samples => (progress.samples, progress.bytes),
-            ActivityUnit::Files => (progress.files, progress.file_bytes),
+            ActivityUnit::Files | ActivityUnit::Keys => (progress.files, progress.file_bytes),
         }
     }
 }

@@ -14,8 +14,8 @@ use model::plan::{Data, Plan};
 use model::spec::Verify;
 use model::units::Nanos;
 use model::verdict::{Case, Verdict, judge};
+use store::Store;
 use store::page_cache::PageCache;
-use store::{Mode, Posix, Store};
 
 use crate::checkpoint::RunCheckpoints;
 use crate::error::Error;
@@ -201,10 +201,11 @@ impl TrainingRun<'_> {
     /// Opens the data set, which was checked before.
     fn open(&self) -> Result<OpenedData<'_>, Error> {
         self.check_catalog()?;
-        let folder = self.reading.folder()?;
-        let store = self.selection.open(folder).map_err(Error::DataFolder)?;
+        let place = &self.reading.place;
+        let store = self.selection.open(place.clone()).map_err(Error::DataFolder)?;
         self.check_complete(&*store)?;
-        let pages = self.holds_files().then(|| PageCache::below(folder).map_err(Error::Store)).transpose()?;
+        let folder = place.path().ok().filter(|_| self.selection.plan().opens_files());
+        let pages = folder.map(|folder| PageCache::below(folder).map_err(Error::Store)).transpose()?;
         Ok(OpenedData { store, known: self.known_data()?, pages })
     }
 
@@ -282,8 +283,7 @@ impl TrainingRun<'_> {
         if self.plan.verify == Verify::None || !self.holds_files() {
             return Ok(None);
         }
-        let folder = Posix::open(self.reading.folder()?, Mode::default()).map_err(Error::DataFolder)?;
-        let manifest = read_manifest(&folder).map_err(Error::Manifest)?;
+        let manifest = read_manifest(&*self.settled.asked.open_data()?).map_err(Error::Manifest)?;
         let Some(there) = manifest.filter(|manifest| manifest.complete) else { return Ok(None) };
         let (Some(seed), Some(share), Some((train, valid))) =
             (there.seed(), there.compressible(), there.counts())

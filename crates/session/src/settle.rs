@@ -11,13 +11,14 @@ use model::location::Location;
 use model::plan::{FileSource, Measure, Placement, Plan, Request, TrainingPlan};
 use store::Selection;
 
-use crate::ask::{Asked, CountOrigin, Generate};
-use crate::backend::{format_of, select};
+use crate::ask::{Asked, CountOrigin, Generate, ProcessNumber};
+use crate::backend::{PlacedBackend, format_of, select};
 use crate::error::Error;
 use crate::existing;
 use crate::likeness::{compare_data, compare_requests};
 use crate::listing::{self, CatalogSplit};
 use crate::members::{SharedFacts, agree};
+use crate::object_listing;
 use crate::tiers::Tiers;
 
 /// All decisions that are made before a run starts.
@@ -60,11 +61,12 @@ pub fn settle<'a>(
     compare_requests(&asked, world, stop)?;
     let facts = SharedFacts::share(host, world, stop)?;
     asked.distribute(&facts.topology)?;
+    asked.ask.process = ProcessNumber { number: world.member(), of: world.members() };
     let prepared = agree(Prepared::find(asked), world, stop)?;
     if let Some(reading) = prepared.reading.as_ref().filter(|reading| !reading.generates)
         && prepared.selection.plan().holds_files
     {
-        compare_data(reading, world, stop)?;
+        compare_data(&prepared.asked, reading, world, stop)?;
     }
     agree(prepared.settle((host, facts)), world, stop)
 }
@@ -88,9 +90,10 @@ struct Prepared {
 
 impl Prepared {
     fn find(mut asked: Asked) -> Result<Prepared, Error> {
-        let selection = select(&asked.spec, asked.ask.store.as_deref())?;
+        let PlacedBackend { selection, warnings } = select(&asked.ask, &asked.spec, &asked.data_location())?;
+        asked.add_warnings(warnings);
         if selection.plan().holds_files {
-            asked.count_by_manifest();
+            asked.count_by_manifest()?;
         }
         let generates = match asked.ask.generate {
             Generate::AsWorkload => asked.spec.workflow.generate_data,
@@ -109,7 +112,8 @@ impl Prepared {
     fn settle(self, (host, facts): (&Host, SharedFacts)) -> Result<Settled<'_>, Error> {
         let Prepared { mut asked, selection, reading } = self;
         let scale = asked.ask.checkpoints.filter(|_| asked.spec.workflow.checkpoint);
-        let tiers = scale.map(|_| Tiers::choose(&asked.spec, &selection)).transpose()?;
+        let tiers = scale.map(|_| Tiers::choose(&asked.ask, &asked.spec, &selection)).transpose()?;
+        asked.add_warnings(tiers.as_ref().map(Tiers::warnings).unwrap_or_default());
         let saving = tiers.as_ref().zip(scale).map(|(tiers, scale)| tiers.request(asked.ranks(), scale));
         let arithmetic = reading.as_ref().map(|reading| Arithmetic(&*reading.format));
         let store = selection.plan();
@@ -162,7 +166,7 @@ fn read(asked: &Asked, selection: &Selection, generates: bool) -> Result<Trainin
     let source = match &catalog {
         Some(opened) => Some(FileSource::Listed(listing::splits(asked, opened)?)),
         None if generates || !selection.plan().holds_files => None,
-        None => existing::files(asked, &*format, &place)?.map(FileSource::Found),
+        None => existing::files(asked, &*format)?.map(FileSource::Found),
     };
     Ok(TrainingInput { format, place, source, catalog, generates })
 }
@@ -175,6 +179,11 @@ fn catalog(
     store: &Selection,
 ) -> Result<Option<OpenCatalog>, Error> {
     if !generates {
+        if let Ok(Some(objects)) = place.objects()
+            && store.backend.name == objects.service.name()
+        {
+            return object_listing::open(asked, objects, store);
+        }
         // A plan needs no data, so it may be made for a location that this version cannot use yet.
         let folder = place.path().ok();
         let beside = folder.is_some() && store.plan().holds_files;
@@ -185,13 +194,6 @@ fn catalog(
         Some(catalog) if dataset.compression != "none" => Err(Error::CatalogOfCompressed(catalog.to_owned())),
         None | Some(listing::OFF) => Ok(None),
         Some(path) => Err(Error::CatalogOfGenerated(path.to_owned())),
-    }
-}
-
-impl TrainingInput {
-    /// The data folder; an error if this version cannot use the location.
-    pub(crate) fn folder(&self) -> Result<&Path, Error> {
-        Ok(self.place.path()?)
     }
 }
 
@@ -213,9 +215,9 @@ impl Settled<'_> {
         self.asked.placement(&self.facts.topology)
     }
 
-    /// The folder that keeps checkpoints, if any are saved.
-    pub fn checkpoint_folder(&self) -> Option<&Path> {
-        self.tiers.as_ref().map(|tiers| tiers.last.folder.as_path())
+    /// The location that keeps checkpoints, if any are saved.
+    pub fn checkpoint_location(&self) -> Option<&Location> {
+        self.tiers.as_ref().map(|tiers| &tiers.last.place)
     }
 
     /// What training by the settled plan, or by a variant of it, needs.

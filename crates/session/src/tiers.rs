@@ -1,7 +1,6 @@
 //! Where checkpoints go: the tiers that flags and workload select, and whether they have enough space. Problems are
 //! reported before anything is written.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::World;
@@ -10,16 +9,21 @@ use model::checkpoint::{CheckpointPlan, SaveRequest, Scale, Schedule};
 use model::location::Location;
 use model::plan::{Medium, StorePlan};
 use model::spec::{SaveMode, Spec};
+use model::warning::Warning;
 use store::{Selection, Sim, SimTier, Store, Tier};
 
+use crate::ask::Ask;
+use crate::backend::{PlacedBackend, default_store, placed};
 use crate::error::Error;
-use crate::folder::{check_folder, local};
+use crate::folder::check_place;
 
 /// One location for checkpoints.
 #[derive(Clone, Debug)]
 pub(crate) struct TierLocation {
     pub selection: Selection,
-    pub folder: PathBuf,
+    pub place: Location,
+    /// What was given to reach it but is not used.
+    warnings: Vec<Warning>,
 }
 
 /// The locations that a run uses.
@@ -38,15 +42,22 @@ pub(crate) struct OpenTiers {
 
 impl Tiers {
     /// The tiers that the workload names, for a run that reads from `store`.
-    pub(crate) fn choose(spec: &Spec, store: &Selection) -> Result<Tiers, Error> {
-        let asked = &spec.checkpoint;
-        let folder = local(&Location::parse(&asked.checkpoint_folder))?;
-        let last =
-            TierLocation { selection: named(asked.store.as_deref(), store, "checkpoint.store")?, folder };
+    pub(crate) fn choose(ask: &Ask, spec: &Spec, store: &Selection) -> Result<Tiers, Error> {
+        let (asked, chosen) = (&spec.checkpoint, TierChoice { ask, spec });
+        let last = chosen.site(
+            ("checkpoint.checkpoint_folder", &asked.checkpoint_folder),
+            ("checkpoint.store", asked.store.as_deref()),
+            store,
+        )?;
         // A named fast tier counts in every mode: an earlier run may have left checkpoints there.
         let two = asked.mode_of_save == SaveMode::BurstBuffer || asked.burst_folder.is_some();
-        let fast = two.then(|| fast_site(spec, &last)).transpose()?;
+        let fast = two.then(|| chosen.fast_site(&last)).transpose()?;
         Ok(Tiers { last, fast })
+    }
+
+    /// What was given to reach object stores but is not used.
+    pub(crate) fn warnings(&self) -> Vec<Warning> {
+        self.sites().flat_map(|site| site.warnings.iter().cloned()).collect()
     }
 
     fn sites(&self) -> impl Iterator<Item = &TierLocation> {
@@ -63,12 +74,12 @@ impl Tiers {
     /// the fast tier for those of this node's ranks.
     pub(crate) fn check(&self, plan: &CheckpointPlan, taken: u64, world: &dyn World) -> Result<(), Error> {
         for site in self.sites().filter(|site| site.holds_files()) {
-            check_folder(&site.folder, "checkpoint folder")?;
+            check_place(&site.place, "checkpoint folder")?;
         }
         let bytes = plan.geometry.total_bytes();
         let replaced = match plan.schedule {
             // The checkpoint that is replaced stays until the new one is complete.
-            Schedule::Alone { saves, .. } => replaced_bytes(&self.last.folder, saves).saturating_sub(bytes),
+            Schedule::Alone { saves, .. } => replaced_bytes(&self.last.place, saves).saturating_sub(bytes),
             _ => 0,
         };
         self.last.check_room(bytes, plan.at_once(taken), replaced, plan.geometry.scale)?;
@@ -108,11 +119,11 @@ impl TierLocation {
             return Ok(Box::new(SimTier::on(Arc::new(device.clone()))));
         }
         if medium == Medium::Simulated {
-            let store = self.selection.open(&self.folder).map_err(Error::StoreArguments)?;
+            let store = self.selection.open(self.place.clone()).map_err(Error::StoreArguments)?;
             devices.extend(store.simulated().map(|device| (text, device)));
             return self.open(devices);
         }
-        self.selection.tier(&self.folder).map_err(Error::CheckpointFolder)
+        self.selection.tier(self.place.clone()).map_err(Error::CheckpointFolder)
     }
 
     /// Checks that the disk has space for `count` checkpoints in addition to those that they replace.
@@ -120,8 +131,10 @@ impl TierLocation {
         if !self.holds_files() || count == 0 {
             return Ok(());
         }
-        // If the file system does not report its free space, a full disk causes an error later.
-        let Ok(free) = store::free_bytes(&self.folder) else { return Ok(()) };
+        // If the file system does not report its free space, a full disk causes an error later. An object store
+        // reports none.
+        let Location::Path(folder) = &self.place else { return Ok(()) };
+        let Ok(free) = store::free_bytes(folder) else { return Ok(()) };
         let needed = u128::from(bytes) * u128::from(count);
         let room = u128::from(free) + u128::from(replaced);
         if needed <= room {
@@ -130,36 +143,66 @@ impl TierLocation {
         Err(Error::NoRoomForCheckpoints {
             count,
             needed: u64::try_from(needed).unwrap_or(u64::MAX),
-            folder: self.folder.clone(),
+            folder: folder.clone(),
             free,
             smaller: scale_that_fits(needed, room, scale),
         })
     }
 }
 
-fn named(text: Option<&str>, default: &Selection, key: &'static str) -> Result<Selection, Error> {
-    let Some(text) = text else { return Ok(default.clone()) };
-    let unknown = |cause| Error::UnknownTier { key, cause };
-    let selection = Selection::named(text, default.mode).map_err(unknown)?;
-    selection.check().map_err(Error::StoreArguments)?;
-    Ok(selection)
+/// What the locations of checkpoints are chosen from.
+struct TierChoice<'a> {
+    ask: &'a Ask,
+    spec: &'a Spec,
 }
 
-fn fast_site(spec: &Spec, last: &TierLocation) -> Result<TierLocation, Error> {
-    let asked = &spec.checkpoint;
-    let site = TierLocation {
-        selection: named(asked.burst_store.as_deref(), &last.selection, "checkpoint.burst_store")?,
-        folder: local(&Location::parse(asked.burst_folder.as_deref().unwrap_or_default()))?,
-    };
-    if site.holds_files() != last.holds_files() {
-        return Err(Error::MixedTiers { fast: site.selection.text(), last: last.selection.text() });
+impl TierChoice<'_> {
+    /// The tier at a folder. If no backend is named, it is `like` if that can store anything there, else the default of
+    /// the location: one tier may be in a folder and another one in an object store.
+    fn site(
+        &self,
+        (folder_key, folder): (&'static str, &str),
+        (key, store): (&'static str, Option<&str>),
+        like: &Selection,
+    ) -> Result<TierLocation, Error> {
+        let place = self.spec.checkpoint_location(folder, self.ask.checkpoint_scheme.as_deref());
+        place.objects()?;
+        let name = match store {
+            None if like.place().includes(&place) => None,
+            None => Some(default_store(&place, like.mode)),
+            Some(name) => Some(name),
+        };
+        let selection = match name {
+            None => like.clone(),
+            Some(name) => {
+                let unknown = |cause| Error::UnknownTier { key, cause };
+                let selection = self.ask.registry.select(name, like.mode).map_err(unknown)?;
+                selection.check().map_err(Error::StoreArguments)?;
+                selection
+            }
+        };
+        let PlacedBackend { selection, warnings } =
+            placed(selection, self.ask, self.spec, &place).map_err(|error| error.of_tier(key, folder_key))?;
+        Ok(TierLocation { selection, place, warnings })
     }
-    let missing = asked.burst_folder.is_none() && site.holds_files();
-    let same = site.holds_files() && site.folder == Path::new(&asked.checkpoint_folder);
-    match (missing, same) {
-        (true, _) => Err(Error::NoFastTier),
-        (false, true) => Err(Error::SameTier),
-        (false, false) => Ok(site),
+
+    fn fast_site(&self, last: &TierLocation) -> Result<TierLocation, Error> {
+        let asked = &self.spec.checkpoint;
+        let site = self.site(
+            ("checkpoint.burst_folder", asked.burst_folder.as_deref().unwrap_or_default()),
+            ("checkpoint.burst_store", asked.burst_store.as_deref()),
+            &last.selection,
+        )?;
+        if site.holds_files() != last.holds_files() {
+            return Err(Error::MixedTiers { fast: site.selection.text(), last: last.selection.text() });
+        }
+        let missing = asked.burst_folder.is_none() && site.holds_files();
+        let same = site.holds_files() && site.place == last.place;
+        match (missing, same) {
+            (true, _) => Err(Error::NoFastTier),
+            (false, true) => Err(Error::SameTier),
+            (false, false) => Ok(site),
+        }
     }
 }
 
@@ -170,8 +213,9 @@ fn bytes_on_node(plan: &CheckpointPlan, world: &dyn World) -> u64 {
     ranks.map(|rank| geometry.rank_bytes(rank)).sum()
 }
 
-/// Bytes of an earlier run's checkpoints that a run without training replaces.
-fn replaced_bytes(folder: &Path, saves: u64) -> u64 {
+/// Bytes of an earlier run's checkpoints in a folder that a run without training replaces.
+fn replaced_bytes(place: &Location, saves: u64) -> u64 {
+    let Location::Path(folder) = place else { return 0 };
     let folders = (1..=saves).map(|step| folder.join(Moment { epoch: 1, step }.folder()));
     let files = folders.flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
     files.filter_map(|file| file.metadata().ok()).map(|facts| facts.len()).sum()

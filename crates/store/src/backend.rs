@@ -2,12 +2,39 @@
 //! table of docs/stores.md, checkpoint tiers and conformance tests all come from its rows. The facts about a backend
 //! that a plan needs are determined in one place, [`Selection::plan`].
 
+use std::sync::Arc;
+
 use model::location::Location;
-use model::plan::{Medium, Mode, StorePlan, Threads};
+use model::objects::{ObjectOptions, Service};
+use model::plan::{Medium, Mode, RequestPlan, StorePlan, Threads};
 use model::spec::nearest;
 
 use crate::tier::OpenTier;
-use crate::{Capabilities, Store, StoreError, Tier, direct, fault, mmap, null, posix, sim, uring};
+use crate::{
+    Capabilities, Store, StoreError, Tier, WallClock, direct, fault, mmap, null, objects, posix, rule, sim,
+    uring,
+};
+
+/// Where a backend can find data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlaceKind {
+    Folder,
+    /// In the object store of a service.
+    Objects(Service),
+    /// It uses no place, or the place of the backend that it wraps.
+    Any,
+}
+
+impl PlaceKind {
+    /// Whether data can be at a location.
+    pub fn includes(self, place: &Location) -> bool {
+        match (self, place) {
+            (PlaceKind::Any, _) | (PlaceKind::Folder, Location::Path(_)) => true,
+            (PlaceKind::Objects(service), Location::Objects(place)) => service == place.service,
+            _ => false,
+        }
+    }
+}
 
 type OpenStore = fn(&Location, &Selection) -> Result<Box<dyn Store>, StoreError>;
 
@@ -22,6 +49,7 @@ pub struct Backend {
     /// A complete selection that tests can use.
     pub example: &'static str,
     pub medium: Medium,
+    pub place: PlaceKind,
     /// Whether it injects faults into another backend, according to the rule in its arguments.
     pub injects_faults: bool,
     /// What it can do; for a backend that wraps another one this depends on the inner one.
@@ -46,7 +74,8 @@ impl Backend {
         let (threads, page_cache) = match selected {
             Ok(_) if self.injects_faults => ("as STORE", "as STORE"),
             Ok(Capabilities { threads, holds_files, cached, odirect, .. }) => {
-                (documented_threads(threads), documented_cache(holds_files, cached, odirect))
+                let opens_files = holds_files && self.medium != Medium::Objects;
+                (documented_threads(threads), documented_cache(opens_files, cached, odirect))
             }
             Err(_) => ("?", "?"),
         };
@@ -63,8 +92,8 @@ fn documented_threads(threads: Threads) -> &'static str {
     }
 }
 
-fn documented_cache(holds_files: bool, cached: bool, odirect: bool) -> &'static str {
-    match (holds_files, cached, odirect) {
+fn documented_cache(opens_files: bool, cached: bool, odirect: bool) -> &'static str {
+    match (opens_files, cached, odirect) {
         (false, ..) => "not involved",
         (true, true, false) => "used",
         (true, true, true) => "used, or bypassed with `reader.odirect`",
@@ -90,6 +119,9 @@ pub const BACKENDS: Registry = Registry {
         direct::BACKEND,
         mmap::BACKEND,
         uring::BACKEND,
+        objects::store::S3,
+        objects::store::GCS,
+        objects::store::AZURE,
         sim::BACKEND,
         null::BACKEND,
         fault::BACKEND,
@@ -101,7 +133,10 @@ impl Registry {
     pub fn select(self, text: &str, mode: Mode) -> Result<Selection, StoreError> {
         let (name, arguments) = text.split_once(':').unwrap_or((text, ""));
         match self.rows.iter().find(|backend| backend.name == name) {
-            Some(backend) => Ok(Selection { registry: self, backend, arguments: arguments.to_owned(), mode }),
+            Some(backend) => {
+                let (arguments, objects) = (arguments.to_owned(), Arc::default());
+                Ok(Selection { registry: self, backend, arguments, mode, objects, wall: no_date })
+            }
             None => Err(self.unknown(text, name)),
         }
     }
@@ -155,6 +190,11 @@ impl Registry {
     }
 }
 
+/// For selections that need no date.
+fn no_date() -> u64 {
+    0
+}
+
 /// A backend that a user chose, with its arguments and mode.
 #[derive(Clone, Debug)]
 pub struct Selection {
@@ -164,9 +204,19 @@ pub struct Selection {
     /// What followed the name and a colon; may be empty.
     pub arguments: String,
     pub mode: Mode,
+    /// How to reach an object store; other backends do not use it.
+    pub objects: Arc<ObjectOptions>,
+    /// The date that requests to one are signed with.
+    pub wall: WallClock,
 }
 
 impl Selection {
+    /// The same with the way to reach object stores.
+    #[must_use]
+    pub fn with_objects(self, objects: ObjectOptions, wall: WallClock) -> Selection {
+        Selection { objects: Arc::new(objects), wall, ..self }
+    }
+
     /// `NAME` or `NAME:ARGUMENTS`.
     pub fn named(text: &str, mode: Mode) -> Result<Selection, StoreError> {
         BACKENDS.select(text, mode)
@@ -179,6 +229,8 @@ impl Selection {
             registry: BACKENDS,
             arguments: String::new(),
             mode: Mode::default(),
+            objects: Arc::default(),
+            wall: no_date,
         }
     }
 
@@ -190,7 +242,7 @@ impl Selection {
     /// What plans, rules and reports need to know about it.
     pub fn plan(&self) -> StorePlan {
         let Capabilities { holds_files, threads, brings_bytes, cached, odirect } = self.capabilities();
-        let Backend { medium, injects_faults, .. } = *self.backend;
+        let (medium, injects_faults) = (self.innermost().backend.medium, self.backend.injects_faults);
         StorePlan {
             text: self.text(),
             medium,
@@ -200,6 +252,13 @@ impl Selection {
             faults: injects_faults.then(|| self.arguments.clone()),
             threads,
             mode: self.mode,
+            requests: match medium {
+                Medium::Objects => RequestPlan {
+                    in_flight: self.objects.requests_in_flight,
+                    encrypted: self.objects.is_encrypted(),
+                },
+                _ => RequestPlan::default(),
+            },
         }
     }
 
@@ -207,11 +266,22 @@ impl Selection {
     pub fn requested(&self) -> Vec<(&'static str, String)> {
         let mut requested = vec![("store", self.backend.name.to_owned())];
         let plan = self.plan();
-        if plan.holds_files {
+        if plan.opens_files() {
             requested.push(("o_direct", plan.bypasses_cache().to_string()));
             requested.push(("readahead", self.mode.readahead.name().to_owned()));
         }
         requested
+    }
+
+    /// Where it finds data.
+    pub fn place(&self) -> PlaceKind {
+        self.innermost().backend.place
+    }
+
+    /// The backend that accesses the storage: the inner one, if this one wraps another.
+    fn innermost(&self) -> Selection {
+        let inner = self.backend.injects_faults.then(|| rule::parse(self).ok()).flatten();
+        inner.map_or_else(|| self.clone(), |(inner, _)| inner)
     }
 
     /// What the selected store can do.

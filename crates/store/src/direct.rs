@@ -14,8 +14,8 @@ use crate::folder::Folder;
 use crate::lane::{Blocking, BlockingLane};
 use crate::past_cache::PastCache;
 use crate::{
-    Backend, Capabilities, Files, Lane, Mode, OpenTier, Operation, Selection, Store, StoreError, Threads,
-    Traffic, size, tier,
+    Backend, Capabilities, Files, Lane, Mode, OpenTier, Operation, PlaceKind, Selection, Store, StoreError,
+    Threads, Traffic, size, tier,
 };
 
 pub(crate) const BACKEND: Backend = Backend {
@@ -24,6 +24,7 @@ pub(crate) const BACKEND: Backend = Backend {
     summary: "open, pread and close with O_DIRECT, in whole granules",
     example: "direct",
     medium: Medium::Storage,
+    place: PlaceKind::Folder,
     injects_faults: false,
     capabilities: |_| Direct::CAPABILITIES,
     check: |_| Ok(()),

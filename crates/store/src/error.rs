@@ -1,6 +1,7 @@
 //! Errors of access to storage. Every variant names the object; the engine adds rank and step.
 
 use model::location::Unsupported;
+use model::requests::AttemptFailure;
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -66,6 +67,94 @@ impl std::fmt::Display for Operation {
     }
 }
 
+/// What an object store answered to a request that it refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub status: u16,
+    /// The service's own word for the cause, such as `AccessDenied`; empty if there is none.
+    pub code: String,
+    pub attempts: u32,
+    /// The server, as host and port.
+    pub endpoint: String,
+}
+
+impl Refusal {
+    /// Whether other requests will be refused as well: the account, the bucket or the server is wrong, not the object.
+    pub fn is_permanent(&self) -> bool {
+        let codes = [
+            "AccessDenied",
+            "InvalidAccessKeyId",
+            "SignatureDoesNotMatch",
+            "RequestTimeTooSkewed",
+            "ExpiredToken",
+            "InvalidToken",
+            "NoSuchBucket",
+            "ContainerNotFound",
+            "PermanentRedirect",
+            "AuthorizationHeaderMalformed",
+            "AuthenticationFailed",
+        ];
+        matches!(self.status, 301 | 307 | 401 | 403) || codes.contains(&self.code.as_str())
+    }
+
+    /// What to do about it.
+    fn remedy(&self) -> &'static str {
+        match (self.code.as_str(), self.status) {
+            ("NoSuchBucket" | "ContainerNotFound", _) => {
+                "; the bucket does not exist: create it, or correct the URL"
+            }
+            ("InvalidAccessKeyId", _) => "; the server does not know the access key",
+            ("SignatureDoesNotMatch" | "AuthenticationFailed", _) => {
+                "; the secret does not match the access key"
+            }
+            ("RequestTimeTooSkewed", _) => {
+                "; the clocks of this host and the server differ too much: set this host's"
+            }
+            ("ExpiredToken" | "InvalidToken", _) => "; the credentials have expired: get new ones",
+            ("PermanentRedirect" | "AuthorizationHeaderMalformed", _) | (_, 301 | 307) => {
+                "; the bucket is in another region: set storage.storage_options.region"
+            }
+            (_, 401 | 403) => "; this account may not do that: check its permissions",
+            ("", 400) => {
+                "; is the endpoint that of an object store, and http:// or https:// as it should be?"
+            }
+            _ => "",
+        }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Refusal { status, code, attempts, endpoint } = self;
+        write!(f, "{endpoint} answered {status}")?;
+        if !code.is_empty() {
+            write!(f, " {code}")?;
+        }
+        if *attempts > 1 {
+            write!(f, " ({attempts} attempts)")?;
+        }
+        f.write_str(self.remedy())
+    }
+}
+
+/// How a request ended that got no complete answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoAnswer {
+    pub kind: AttemptFailure,
+    /// What happened, such as `connection reset`.
+    pub cause: String,
+    pub attempts: u32,
+    pub endpoint: String,
+}
+
+impl std::fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let NoAnswer { cause, attempts, endpoint, .. } = self;
+        write!(f, "{endpoint}: {cause}")?;
+        if *attempts > 1 { write!(f, " ({attempts} attempts)") } else { Ok(()) }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StoreError {
     #[error("{name} does not exist")]
@@ -104,6 +193,12 @@ pub enum StoreError {
          O_DIRECT, such as ext4 or xfs"
     )]
     NoDirect { name: String, reason: String },
+    #[error("cannot {operation} {name}: {refusal}")]
+    Rejected { operation: Operation, name: String, refusal: Box<Refusal> },
+    #[error("cannot {operation} {name}: {how}")]
+    Unanswered { operation: Operation, name: String, how: Box<NoAnswer> },
+    #[error("{name} has changed since it was listed: its entity tag differs; list the data set again")]
+    Changed { name: String },
     #[error("{0}")]
     Refused(String),
     #[error("the {store} store cannot {operation} {name}: it holds no files")]
@@ -153,6 +248,9 @@ impl StoreError {
                 Some((_, word)) => word,
                 None => return format!("errno-{}", cause.raw_os_error()),
             },
+            StoreError::Rejected { refusal, .. } => return format!("http-{}", refusal.status),
+            StoreError::Unanswered { how, .. } => how.kind.word(),
+            StoreError::Changed { .. } => "changed",
             StoreError::NoDontcache { .. } | StoreError::NoDirect { .. } => "refused",
             StoreError::Refused(_) | StoreError::Unsupported { .. } => "refused",
         };
@@ -162,9 +260,14 @@ impl StoreError {
     /// Whether it is about this file alone, so that other files may still be read. An unavailable backend is
     /// unavailable for all of them.
     pub fn is_about_a_file(&self) -> bool {
+        if let StoreError::Rejected { refusal, .. } = self {
+            return !refusal.is_permanent();
+        }
         matches!(
             self,
             StoreError::Missing { .. }
+                | StoreError::Unanswered { .. }
+                | StoreError::Changed { .. }
                 | StoreError::Folder { .. }
                 | StoreError::Short { .. }
                 | StoreError::Long { .. }
@@ -188,6 +291,9 @@ impl StoreError {
             | StoreError::Io { name, .. }
             | StoreError::NoDontcache { name }
             | StoreError::NoDirect { name, .. }
+            | StoreError::Rejected { name, .. }
+            | StoreError::Unanswered { name, .. }
+            | StoreError::Changed { name }
             | StoreError::Unsupported { name, .. } => shown.clone_into(name),
             StoreError::GivenUp | StoreError::Refused(_) => {}
         }

@@ -9,14 +9,16 @@ use std::time::Duration;
 use model::extent::Extent;
 use model::location::Location;
 use model::names::Name;
+use model::objects::ObjectVersion;
 use model::plan::Medium;
 use model::units::Nanos;
 use rustix::io::Errno;
 
 use crate::rule::{self, FaultKind, FaultUse, RuleState};
 use crate::{
-    Backend, Buffer, Capabilities, Fetch, FetchWait, Files, FinishedFetch, Lane, OpenTier, Operation, Posix,
-    Purpose, Selection, Sim, Spans, Store, StoreError, Threads, Traffic, Waker, Witness, tier,
+    Backend, Buffer, Capabilities, Fetch, FetchWait, Files, FinishedFetch, Lane, OpenTier, Operation,
+    PlaceKind, Posix, Purpose, Selection, Sim, Spans, Store, StoreError, Threads, Traffic, Waker, Witness,
+    tier,
 };
 
 pub(crate) const BACKEND: Backend = Backend {
@@ -25,6 +27,7 @@ pub(crate) const BACKEND: Backend = Backend {
     summary: "another store with injected faults, such as `fault:posix,kind=eio,every=100`",
     example: "fault:posix,kind=eio,file=no-such-file",
     medium: Medium::Storage,
+    place: PlaceKind::Any,
     injects_faults: true,
     capabilities: FaultStore::inner_capabilities,
     check: FaultStore::check,
@@ -74,6 +77,10 @@ impl FaultStore {
 
 #[deny(clippy::missing_trait_methods)]
 impl Store for FaultStore {
+    fn server(&self, number: usize) -> Option<String> {
+        self.inner.server(number)
+    }
+
     fn simulated(&self) -> Option<Sim> {
         self.inner.simulated()
     }
@@ -153,6 +160,7 @@ struct Delayed {
     purpose: Purpose,
     ranges: Vec<Extent>,
     file_bytes: u64,
+    version: Option<ObjectVersion>,
     keep_open: bool,
     at: Nanos,
     into: Option<Buffer>,
@@ -211,6 +219,7 @@ impl FaultLane<'_> {
                     purpose: fetch.purpose,
                     ranges: fetch.ranges.to_vec(),
                     file_bytes: fetch.file_bytes,
+                    version: fetch.version,
                     keep_open: fetch.keep_open,
                     at: fetch.at,
                     into: fetch.into,
@@ -226,9 +235,11 @@ impl FaultLane<'_> {
         }
         let now = self.traffic.clock.now();
         for fetch in self.delayed.extract_if(.., |fetch| fetch.due <= now) {
-            let Delayed { reader, name, purpose, ranges, file_bytes, keep_open, at, into, .. } = fetch;
+            let Delayed { reader, name, purpose, ranges, file_bytes, version, keep_open, at, into, .. } =
+                fetch;
             let (name, ranges) = (&name, ranges.as_slice());
-            self.inner.submit(reader, Fetch { name, purpose, ranges, file_bytes, keep_open, at, into });
+            let fetch = Fetch { name, purpose, ranges, file_bytes, version, keep_open, at, into };
+            self.inner.submit(reader, fetch);
         }
     }
 }
@@ -290,7 +301,7 @@ mod tests {
     fn whole(name: &Name, into: Option<Buffer>) -> Fetch<'_> {
         const WHOLE: &[Extent] = &[Extent { offset: 0, len: 10 }];
         let (purpose, at) = (Purpose::Samples(0), Nanos::ZERO);
-        Fetch { name, purpose, ranges: WHOLE, file_bytes: 10, keep_open: false, at, into }
+        Fetch { name, purpose, ranges: WHOLE, file_bytes: 10, version: None, keep_open: false, at, into }
     }
 
     fn store(arguments: &str) -> (tempfile::TempDir, Box<dyn Store>) {

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::held::{self, FILE_MODE, FolderHandle, PARTIAL};
-use crate::{Files, FolderCount, Operation, StoreError, Writer};
+use crate::{Files, FolderCount, NameRange, Operation, SizeListing, StoreError, Writer};
 
 /// How files are opened for reading. Non-blocking has no effect on files, but opening a FIFO without it would wait for
 /// a writer forever.
@@ -54,6 +54,11 @@ impl Folder {
 
     pub(crate) fn open_file(&self, name: &Name) -> Result<OwnedFd, StoreError> {
         self.try_open(name, OFlags::empty()).map_err(|cause| self.error(Operation::Open, name, cause))
+    }
+
+    /// Keeps other writers and readers of checkpoints out until it is closed.
+    pub(crate) fn lock_exclusive(&self) -> Result<(), StoreError> {
+        self.root.lock()
     }
 
     /// Keeps writers out and lets readers in.
@@ -132,8 +137,16 @@ impl Files for Folder {
         self.root.sync()
     }
 
-    fn lock(&self) -> Result<(), StoreError> {
-        self.root.lock()
+    fn lock(&self, _guard: &Name) -> Result<(), StoreError> {
+        self.lock_exclusive()
+    }
+
+    fn mark(&self, mark: &str) -> Result<bool, StoreError> {
+        self.root.make_folder(mark_name(mark))
+    }
+
+    fn unmark(&self, mark: &str) -> Result<(), StoreError> {
+        self.root.remove_folder(mark_name(mark))
     }
 
     fn remove_leftovers(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<(), StoreError> {
@@ -175,10 +188,32 @@ impl Files for Folder {
         Ok(Some(census))
     }
 
+    fn lists_sizes(&self) -> SizeListing {
+        SizeListing::None
+    }
+
+    fn list_sizes(
+        &self,
+        range: &NameRange<'_>,
+        _each: &mut dyn FnMut(&str, u64) -> bool,
+    ) -> Result<(), StoreError> {
+        let (operation, name) = (Operation::List, range.folder.to_string());
+        Err(StoreError::Unsupported { store: "folder", operation, name })
+    }
+
+    fn finishes_durably(&self) -> bool {
+        false
+    }
+
     fn sync(&self) -> Result<(), StoreError> {
         let mounted = self.mounted.lock().unwrap_or_else(PoisonError::into_inner);
         mounted.iter().chain([&self.root]).try_for_each(FolderHandle::sync_file_system)
     }
+}
+
+/// A mark is a hidden, empty folder: creating it tells whether it was there.
+fn mark_name(mark: &str) -> String {
+    format!(".shared-{mark}")
 }
 
 /// The disk should work while content is generated: large files are flushed in parts of this size, which is large
@@ -332,11 +367,11 @@ mod tests {
     #[test]
     fn only_one_writer_at_a_time() {
         let (folder, store) = store();
-        store.lock().unwrap();
-        let other = Folder::open(folder.path()).unwrap();
-        assert!(matches!(other.lock(), Err(StoreError::Busy { .. })));
+        let (guard, other) = (Name::new("guard").unwrap(), Folder::open(folder.path()).unwrap());
+        Files::lock(&store, &guard).unwrap();
+        assert!(matches!(Files::lock(&other, &guard), Err(StoreError::Busy { .. })));
         drop(store);
-        other.lock().unwrap();
+        Files::lock(&other, &guard).unwrap();
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use model::names::Name;
@@ -400,6 +401,29 @@ pub fn make_path(path: &Path) -> Result<Vec<CreatedFolder>, StoreError> {
     Ok(made)
 }
 
+/// A file without a name in an existing folder. It disappears when it is no longer used.
+pub fn unnamed_file(folder: &Path) -> Result<File, StoreError> {
+    let held = FolderHandle::open(folder)?;
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    match rustix::fs::openat(&held.fd, ".", flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => Ok(File::from(file)),
+        // Not every file system has such files; there, a name is removed as soon as the file exists.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
+            let name =
+                format!(".feedline-{}-{}", std::process::id(), UNNAMED.fetch_add(1, Ordering::Relaxed));
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&held.fd, &name, flags, Mode::RUSR | Mode::WUSR)
+                .map_err(|cause| held.failed(Operation::Create, &name, cause))?;
+            held.unlink(Path::new(&name))?;
+            Ok(File::from(file))
+        }
+        Err(cause) => Err(held.failed(Operation::Create, "", cause)),
+    }
+}
+
+/// Distinguishes files of this process that get a name for a moment.
+static UNNAMED: AtomicU64 = AtomicU64::new(0);
+
 /// A name as a path.
 pub(crate) fn path(name: &Name) -> &Path {
     Path::new(OsStr::from_bytes(name.as_bytes()))
@@ -567,6 +591,21 @@ mod tests {
         assert!(made.publish("free").unwrap());
         made.undo();
         assert!(ours.path().join("free/a").exists());
+    }
+
+    #[test]
+    fn a_file_without_a_name_leaves_nothing() {
+        use std::io::{Read, Seek, Write};
+
+        let place = tempfile::tempdir().unwrap();
+        let mut file = unnamed_file(place.path()).unwrap();
+        file.write_all(b"bytes").unwrap();
+        file.rewind().unwrap();
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!((text.as_str(), std::fs::read_dir(place.path()).unwrap().count()), ("bytes", 0));
+        let error = unnamed_file(&place.path().join("none")).unwrap_err().to_string();
+        assert!(error.contains("none does not exist"), "{error}");
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //!   (checks file sizes), `track` (the current operation, for the watchdog).
 //! - Files: `folder` (a data set's folder), `held` (creates, replaces and removes files), `mapped` (mapped files),
 //!   `listing` (names and sizes below a prefix), `tier` (checkpoints).
+//! - Object stores: `objects` (S3, Google Cloud Storage and Azure: requests, signatures, lanes, uploads, listings).
 //! - The page cache: [`page_cache`] (count, evict, load), `proof` (counts around a fetch), `footprint` (what this
 //!   process read).
 //! - Facts about storage: `file_system`, `ground` (file system and devices of a folder), `device`, `layout` (how a
@@ -51,6 +52,7 @@ mod mapped;
 mod mmap;
 pub mod mounts;
 mod null;
+mod objects;
 pub mod page_cache;
 mod past_cache;
 mod posix;
@@ -70,18 +72,20 @@ use std::sync::atomic::AtomicBool;
 use model::extent::Extent;
 use model::histogram::Histogram;
 use model::names::Name;
+use model::objects::ObjectVersion;
+use model::requests::RequestCounts;
 use model::units::Nanos;
 
-pub use backend::{BACKENDS, Backend, Registry, Selection};
+pub use backend::{BACKENDS, Backend, PlaceKind, Registry, Selection};
 pub use buffer::Buffer;
 pub use device::BlockDevice;
 pub use direct::Direct;
-pub use error::{Operation, StoreError};
+pub use error::{NoAnswer, Operation, Refusal, StoreError};
 pub use file_system::{Counter, FileSystem};
 pub use folder::{existing_ancestor, free_bytes};
 pub use footprint::{EpochReads, Footprint};
 pub use ground::StorageStack;
-pub use held::{CreatedFolder, FolderHandle, PARTIAL, make_path};
+pub use held::{CreatedFolder, FolderHandle, PARTIAL, make_path, unnamed_file};
 pub use lane::{Blocking, BlockingLane};
 pub use layout::layout;
 pub use limits::want_files;
@@ -89,6 +93,8 @@ pub use listing::{EntryKind, FolderListing, Hint, Listing, NameStream, Prefix, m
 pub use mapped::MappedFile;
 pub use model::plan::{Mode, Threads};
 pub use null::Null;
+pub use objects::keys::{KeyListing, KeyRequest, ListedName};
+pub use objects::store::ObjectStore;
 pub use posix::Posix;
 pub use proof::{PageCount, Probe, Proof};
 pub use sim::{Device, Sim};
@@ -112,6 +118,9 @@ impl Now for FixedClock {
     }
 }
 
+/// Seconds since 1970, for the dates that requests are signed with.
+pub type WallClock = fn() -> u64;
+
 /// Sees the bytes of fetches before they are dropped. The lane's thread calls it in the order in which a fetch delivers
 /// bytes, outside of every measured span. An error from it ends the fetch.
 pub trait Witness: Sync {
@@ -125,6 +134,8 @@ pub trait Witness: Sync {
 pub struct Traffic<'a> {
     /// Readers that share the lane. Each has at most one fetch in flight; they are numbered from 0.
     pub readers: usize,
+    /// Lanes that share the store, at least one. Limits of the store are divided between them.
+    pub lanes: usize,
     /// Largest single read.
     pub transfer: usize,
     pub clock: &'a dyn Now,
@@ -145,6 +156,7 @@ impl Traffic<'static> {
         let (proof, witness) = (Proof::default(), None);
         Traffic {
             readers: 1,
+            lanes: 1,
             transfer: 1 << 16,
             clock: &FixedClock,
             give_up: &GO_ON,
@@ -202,6 +214,9 @@ pub struct Fetch<'a> {
     pub ranges: &'a [Extent],
     /// The expected size of the file. A file of another size is an error, whichever part of it is fetched.
     pub file_bytes: u64,
+    /// The expected version of an object, if a catalog has it. An object with another entity tag is an error. Stores of
+    /// files ignore it.
+    pub version: Option<ObjectVersion>,
     /// Whether the reader's next fetch will be from the same file, which then stays open.
     pub keep_open: bool,
     /// The time of the request on the reader's own timeline; only simulated devices use it.
@@ -239,12 +254,20 @@ pub struct Fetched {
 #[derive(Clone, Debug, Default)]
 pub struct Spans {
     pub open: Histogram,
+    /// Making a connection to an object store, with the handshake of TLS.
+    pub connect: Histogram,
+    /// From a request to the first byte of its answer, for each attempt.
+    pub first_byte: Histogram,
+    /// From the first byte of an answer to its last.
+    pub body: Histogram,
     /// Counting pages before a fetch is read.
     pub probe: Histogram,
     pub read: Histogram,
     /// Evicting them afterwards.
     pub forget: Histogram,
     pub close: Histogram,
+    /// Requests to an object store; none for files.
+    pub requests: RequestCounts,
 }
 
 /// What fetches in flight wait for.
@@ -326,14 +349,56 @@ pub trait Files: Send + Sync + Debug {
     fn create(&self, name: &Name) -> Result<Box<dyn Writer + '_>, StoreError>;
     /// Writes a small file so that after a power failure at any moment it exists with all its bytes, or not at all.
     fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError>;
-    /// Keeps other writers out until the store is closed, if the storage supports locks.
-    fn lock(&self) -> Result<(), StoreError>;
+    /// Keeps other writers out until the store is closed. Storage without locks instead refuses from now on to `put`
+    /// the file `guard` if another writer has put it meanwhile. Some file systems support neither.
+    fn lock(&self, guard: &Name) -> Result<(), StoreError>;
+    /// Sets a mark that everyone who uses this place sees; `false` if it is set already. Processes find out with it
+    /// whether they use the same place.
+    fn mark(&self, mark: &str) -> Result<bool, StoreError>;
+    fn unmark(&self, mark: &str) -> Result<(), StoreError>;
     /// Removes partial files of interrupted writers from a folder, for files with this prefix and suffix.
     fn remove_leftovers(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<(), StoreError>;
     /// Counts the files of a folder without its subfolders; `None` if the folder does not exist.
     fn census(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<Option<FolderCount>, StoreError>;
+    /// Whether, and how, names are listed together with sizes. Then this is cheaper than a request per file.
+    fn lists_sizes(&self) -> SizeListing;
+    /// Passes names, relative to the data set, and sizes to `each` in byte order, until it returns false. Refused if
+    /// the store does not list sizes.
+    fn list_sizes(
+        &self,
+        range: &NameRange<'_>,
+        each: &mut dyn FnMut(&str, u64) -> bool,
+    ) -> Result<(), StoreError>;
+    /// Whether a file is durable as soon as it is finished; otherwise after `sync`.
+    fn finishes_durably(&self) -> bool;
     /// Waits until everything written is durable.
     fn sync(&self) -> Result<(), StoreError>;
+    /// The keys of an object store, for listings; `None` for other stores.
+    fn keys(&self) -> Option<&dyn KeyListing> {
+        None
+    }
+}
+
+/// Whether a store lists names together with sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SizeListing {
+    /// It lists names only; each size is a request.
+    None,
+    /// From the first name on.
+    Whole,
+    /// From any name on, so that several processes can each list a part.
+    Ranges,
+}
+
+/// A part of a listing.
+#[derive(Clone, Copy, Debug)]
+pub struct NameRange<'a> {
+    /// Files in this folder and all folders below it.
+    pub folder: &'a Name,
+    /// Only names after this one; empty: from the first.
+    pub after: &'a str,
+    /// Only names up to and including this one; empty: to the last.
+    pub until: &'a str,
 }
 
 /// Storage that holds a data set, accessed through one I/O backend.
@@ -346,6 +411,11 @@ pub trait Store: Send + Sync + Debug {
     fn files(&self) -> &dyn Files;
     /// What the backend actually did, for the result: names and values, such as whether O_DIRECT was in effect.
     fn observed(&self) -> Vec<(&'static str, String)>;
+    /// The server with this number, for messages about requests to it; `None` if there are no servers.
+    fn server(&self, number: usize) -> Option<String> {
+        let _ = number;
+        None
+    }
     /// The device, if it is a simulated one: all its users share its time.
     fn simulated(&self) -> Option<Sim> {
         None

@@ -31,13 +31,18 @@ impl MappedFile {
         if facts.is_dir() {
             return Err(StoreError::Folder { name });
         }
+        MappedFile::of(&file, &name)
+    }
+
+    /// Maps an open file, which must not be changed while it is mapped. `name` is for messages.
+    pub fn of(file: &File, name: &str) -> Result<MappedFile, StoreError> {
         // SAFETY: a mapping is undefined behaviour if its bytes change while they are borrowed, and SIGBUS if the file
         // gets shorter. Files that are mapped here are written under another name, flushed, and renamed into place (see
         // engine/catalog), and nothing in feedline opens them for writing afterwards: a new catalog is a new file, and
-        // the mapping keeps the old one alive. That leaves other programs that write into the file on purpose; no
-        // reader of mapped memory can do anything against them, and readers here check bounds and checksums at every
-        // use, so that changed bytes become errors.
-        let map = unsafe { Mmap::map(&file) }.map_err(|error| io(Operation::Read, &name, &error))?;
+        // the mapping keeps the old one alive; a copy of an object is in a file without a name. That leaves other
+        // programs that write into the file on purpose; no reader of mapped memory can do anything against them, and
+        // readers here check bounds and checksums at every use, so that changed bytes become errors.
+        let map = unsafe { Mmap::map(file) }.map_err(|error| io(Operation::Read, name, &error))?;
         Ok(MappedFile { map })
     }
 }

@@ -16,7 +16,8 @@ use rustix::io::Errno;
 use crate::folder::Folder;
 use crate::lane::{Blocking, BlockingLane};
 use crate::{
-    Backend, Capabilities, Files, Lane, Mode, Operation, Selection, Store, StoreError, Threads, Traffic, size,
+    Backend, Capabilities, Files, Lane, Mode, Operation, PlaceKind, Selection, Store, StoreError, Threads,
+    Traffic, size,
 };
 
 pub(crate) const BACKEND: Backend = Backend {
@@ -25,6 +26,7 @@ pub(crate) const BACKEND: Backend = Backend {
     summary: "maps files into memory and touches every page",
     example: "mmap",
     medium: Medium::Storage,
+    place: PlaceKind::Folder,
     injects_faults: false,
     capabilities: |_| Mmap::CAPABILITIES,
     check: |_| Ok(()),

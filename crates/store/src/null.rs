@@ -6,8 +6,9 @@ use model::names::Name;
 use model::plan::Medium;
 
 use crate::{
-    Backend, Capabilities, Fetch, FetchWait, Fetched, Files, FinishedFetch, FolderCount, Lane, OpenTier,
-    Operation, Selection, Spans, Store, StoreError, Threads, Traffic, Writer, tier,
+    Backend, Capabilities, Fetch, FetchWait, Fetched, Files, FinishedFetch, FolderCount, Lane, NameRange,
+    OpenTier, Operation, PlaceKind, Selection, SizeListing, Spans, Store, StoreError, Threads, Traffic,
+    Writer, tier,
 };
 
 pub(crate) const BACKEND: Backend = Backend {
@@ -16,6 +17,7 @@ pub(crate) const BACKEND: Backend = Backend {
     summary: "completes every request at once and reads nothing: the ceiling of feedline itself",
     example: "null",
     medium: Medium::Null,
+    place: PlaceKind::Any,
     injects_faults: false,
     capabilities: |_| Null::CAPABILITIES,
     check: |_| Ok(()),
@@ -149,8 +151,16 @@ impl Files for NoFiles {
         Err(self.refuse(Operation::Create, name))
     }
 
-    fn lock(&self) -> Result<(), StoreError> {
+    fn lock(&self, _guard: &Name) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    fn mark(&self, mark: &str) -> Result<bool, StoreError> {
+        Err(self.refuse(Operation::Create, &Name::new(mark).unwrap_or_default()))
+    }
+
+    fn unmark(&self, mark: &str) -> Result<(), StoreError> {
+        Err(self.refuse(Operation::Remove, &Name::new(mark).unwrap_or_default()))
     }
 
     fn remove_leftovers(&self, folder: &Name, _prefix: &str, _suffix: &str) -> Result<(), StoreError> {
@@ -159,6 +169,22 @@ impl Files for NoFiles {
 
     fn census(&self, folder: &Name, _prefix: &str, _suffix: &str) -> Result<Option<FolderCount>, StoreError> {
         Err(self.refuse(Operation::List, folder))
+    }
+
+    fn lists_sizes(&self) -> SizeListing {
+        SizeListing::None
+    }
+
+    fn list_sizes(
+        &self,
+        range: &NameRange<'_>,
+        _each: &mut dyn FnMut(&str, u64) -> bool,
+    ) -> Result<(), StoreError> {
+        Err(self.refuse(Operation::List, range.folder))
+    }
+
+    fn finishes_durably(&self) -> bool {
+        false
     }
 
     fn sync(&self) -> Result<(), StoreError> {
@@ -183,7 +209,8 @@ mod tests {
         let mut open = |reader, name, keep_open| {
             let (ranges, into) = (&[][..], None);
             let (purpose, file_bytes, at) = (Purpose::default(), 0, Default::default());
-            held.open(reader, &Fetch { name, purpose, ranges, file_bytes, keep_open, at, into })
+            let version = None;
+            held.open(reader, &Fetch { name, purpose, ranges, file_bytes, version, keep_open, at, into })
         };
         assert_eq!([open(0, &here, true), open(0, &here, true), open(1, &here, true)], [1, 0, 1]);
         assert_eq!([open(0, &there, true), open(0, &there, false), open(0, &there, false)], [1, 0, 1]);

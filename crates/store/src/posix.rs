@@ -13,8 +13,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 use crate::folder::Folder;
 use crate::lane::{Blocking, BlockingLane};
 use crate::{
-    Backend, Capabilities, Files, Lane, Mode, OpenTier, Operation, Selection, Store, StoreError, Threads,
-    Traffic, size, tier,
+    Backend, Capabilities, Files, Lane, Mode, OpenTier, Operation, PlaceKind, Selection, Store, StoreError,
+    Threads, Traffic, size, tier,
 };
 
 pub(crate) const BACKEND: Backend = Backend {
@@ -23,6 +23,7 @@ pub(crate) const BACKEND: Backend = Backend {
     summary: "open, pread and close, through the page cache",
     example: "posix",
     medium: Medium::Storage,
+    place: PlaceKind::Folder,
     injects_faults: false,
     capabilities: |_| Posix::CAPABILITIES,
     check: |_| Ok(()),

@@ -1,6 +1,7 @@
 //! The rule of a store that injects faults, such as `fault:posix,kind=eio,every=100`: which fault, and when. Its effect
 //! on a fetch or a checkpoint is defined elsewhere.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::names::Name;
@@ -119,6 +120,7 @@ pub(crate) fn parse(selection: &Selection) -> Result<(Selection, FaultRule), Sto
     let name = words.next().unwrap_or_default();
     let inner = selection.registry.select(name, selection.mode);
     let inner = inner.ok().filter(|inner| inner.capabilities().holds_files);
+    let inner = inner.map(|inner| Selection { objects: Arc::clone(&selection.objects), ..inner });
     match inner {
         Some(inner) if !inner.backend.injects_faults => {
             Ok((inner, FaultRule::parse(words).map_err(refused)?))

@@ -19,7 +19,7 @@ use model::units::{Bytes, Nanos};
 use crate::null::{NoFiles, OpenNames};
 use crate::{
     Backend, Buffer, Capabilities, Fetch, FetchWait, Fetched, Files, FinishedFetch, Lane, OpenTier,
-    Selection, Spans, Store, StoreError, Threads, Traffic, tier,
+    PlaceKind, Selection, Spans, Store, StoreError, Threads, Traffic, tier,
 };
 
 pub(crate) const BACKEND: Backend = Backend {
@@ -28,6 +28,7 @@ pub(crate) const BACKEND: Backend = Backend {
     summary: "a simulated device, such as `sim:hdd` or `sim:bandwidth=163MB/s,latency=4ms,channels=1`",
     example: "sim:bandwidth=1GB/s,latency=10us",
     medium: Medium::Simulated,
+    place: PlaceKind::Any,
     injects_faults: false,
     capabilities: |_| Sim::CAPABILITIES,
     check: Sim::check,

@@ -76,6 +76,7 @@ mod tests {
                 purpose: Purpose::Metadata,
                 ranges,
                 file_bytes,
+                version: None,
                 keep_open: false,
                 at,
                 into: None,

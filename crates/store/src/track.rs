@@ -16,6 +16,8 @@ pub struct Track {
     operation: AtomicU8,
     offset: AtomicU64,
     ended: AtomicU64,
+    /// The attempt at a request and the number of the server that it was sent to; 0 if there are no attempts.
+    attempt: AtomicU64,
 }
 
 /// No operation.
@@ -23,7 +25,12 @@ const NONE: u8 = u8::MAX;
 
 impl Default for Track {
     fn default() -> Track {
-        Track { operation: AtomicU8::new(NONE), offset: AtomicU64::new(0), ended: AtomicU64::new(0) }
+        Track {
+            operation: AtomicU8::new(NONE),
+            offset: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            attempt: AtomicU64::new(0),
+        }
     }
 }
 
@@ -31,6 +38,17 @@ impl Track {
     pub fn begin(&self, operation: Operation, offset: u64) {
         self.operation.store(operation as u8, Ordering::Relaxed);
         self.offset.store(offset, Ordering::Relaxed);
+    }
+
+    /// An attempt at a request is sent to a server.
+    pub fn attempt(&self, attempt: u32, server: usize) {
+        self.attempt.store(u64::from(attempt) << 32 | server as u64 & 0xffff_ffff, Ordering::Relaxed);
+    }
+
+    /// The last attempt and the number of its server; `None` for a backend without servers.
+    pub fn last_attempt(&self) -> Option<(u32, usize)> {
+        let both = self.attempt.load(Ordering::Relaxed);
+        (both > 0).then_some(((both >> 32) as u32, (both & 0xffff_ffff) as usize))
     }
 
     pub fn end(&self) {

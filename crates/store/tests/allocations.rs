@@ -59,6 +59,7 @@ fn fetch_all(lane: &mut dyn Lane, names: &[Name], spare: &mut Vec<Buffer>, round
                     purpose: Purpose::Metadata,
                     ranges: &ranges,
                     file_bytes: 10_000,
+                    version: None,
                     keep_open,
                     at: Nanos::ZERO,
                     into,

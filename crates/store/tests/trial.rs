@@ -14,8 +14,8 @@ use model::plan::Medium;
 use rustix::io::Errno;
 use store::conformance::{self, registry};
 use store::{
-    BACKENDS, Backend, Blocking, BlockingLane, Capabilities, Files, Lane, Mode, OpenTier, Operation, Posix,
-    Registry, Selection, Store, StoreError, Threads, Traffic,
+    BACKENDS, Backend, Blocking, BlockingLane, Capabilities, Files, Lane, Mode, OpenTier, Operation,
+    PlaceKind, Posix, Registry, Selection, Store, StoreError, Threads, Traffic,
 };
 
 /// Reads with the standard library; `posix` does everything else.
@@ -31,6 +31,7 @@ const TRIAL: Backend = Backend {
     summary: "reads with the standard library",
     example: "trial",
     medium: Medium::Storage,
+    place: PlaceKind::Folder,
     injects_faults: false,
     capabilities: |_| CAPABILITIES,
     check: |_| Ok(()),

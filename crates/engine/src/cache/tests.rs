@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use model::files::FileEntry;
 use model::ledger::Ledger;
 use model::order::{Order, Shards};
 use model::units::Nanos;
@@ -82,7 +83,7 @@ fn write(plan: &TrainingPlan, folder: &Path) {
     let (files, _) = computed(plan);
     let mut name = Name::default();
     for file in 0..plan.data.train.files {
-        let bytes = files.entry(file, &mut name).unwrap();
+        let bytes = files.entry(file, &mut name).unwrap().bytes;
         let path = folder.join(name.to_string());
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, vec![7; bytes as usize]).unwrap();
@@ -193,7 +194,7 @@ const LINGERS: Duration = Duration::from_millis(2500);
 const IMPATIENT: Nanos = Nanos(500_000_000);
 
 impl FileList for Lingering<'_> {
-    fn entry(&self, file: u64, name: &mut Name) -> Result<u64, String> {
+    fn entry(&self, file: u64, name: &mut Name) -> Result<FileEntry, String> {
         if self.asked.fetch_add(1, Ordering::SeqCst) == self.at {
             std::thread::sleep(LINGERS);
         }

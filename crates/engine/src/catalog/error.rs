@@ -50,10 +50,10 @@ pub enum ScanError {
     Store(StoreError),
     #[error("{} cannot be added to a catalog: {error}", path.display())]
     Build { path: PathBuf, error: BuildError },
-    #[error("interrupted; finished folders are kept, and the same command continues from there")]
+    #[error("interrupted; what was listed is kept, and the same command continues from there")]
     Interrupted,
     /// With the list of pending operations.
-    #[error("{0}; finished folders are kept, and the same command continues from there")]
+    #[error("{0}; what was listed is kept, and the same command continues from there")]
     Stuck(String),
     #[error(transparent)]
     Sharing(#[from] SharingError),
@@ -62,8 +62,28 @@ pub enum ScanError {
     )]
     OtherCatalog { path: PathBuf, here: String, there: String },
     /// Another member ended early.
-    #[error("{0}; finished folders are kept, and the same command continues from there")]
+    #[error("{0}; what was listed is kept, and the same command continues from there")]
     Elsewhere(Box<EarlyEnd>),
+    /// The server of an object store refused a request, or did not answer.
+    #[error("{0}; what was listed is kept, and the same command continues from there")]
+    Keys(StoreError),
+    #[error(
+        "the server does not list {place} correctly: {what}; a listing that may be incomplete is not used"
+    )]
+    WrongListing { place: String, what: String },
+    #[error(
+        "cannot write the catalog to {place}: {cause}; the listing is kept: the same command writes it again, or put \
+         the catalog elsewhere with --output FILE"
+    )]
+    NotUploaded { place: String, cause: StoreError },
+    #[error(
+        "there is no folder for the progress of the listing, because neither XDG_STATE_HOME nor HOME is set; set \
+         one of \
+         them, or put the catalog into a file with --output FILE"
+    )]
+    NoStateFolder,
+    #[error("the journal {} does not cover all names; remove it and list again", .0.display())]
+    Gap(PathBuf),
     #[error("cannot start a listing thread: {0}")]
     Thread(io::Error),
     #[error("a listing thread panicked")]

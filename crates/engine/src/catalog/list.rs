@@ -157,7 +157,7 @@ pub(super) fn left_out(name: &[u8], hint: Hint, suffixes: &[Vec<u8>], skipped: &
 }
 
 /// Why a file of this name is not data, if it is not.
-fn reason(name: &[u8], hint: Hint, suffixes: &[Vec<u8>]) -> Option<SkipReason> {
+pub(super) fn reason(name: &[u8], hint: Hint, suffixes: &[Vec<u8>]) -> Option<SkipReason> {
     if matches!(hint, Hint::Folder | Hint::Special) {
         return None;
     }

@@ -5,9 +5,15 @@
 //! By default all its files are in the hidden folder `ROOT/.feedline`, so that once that folder exists, making a
 //! catalog does not change the root's modification time, which the catalog records.
 
+mod borders;
 mod check;
 mod error;
 mod journal;
+mod journal_file;
+mod key_journal;
+mod key_page;
+mod key_walk;
+mod keys;
 mod known;
 mod list;
 mod members;
@@ -16,8 +22,10 @@ mod walk;
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use model::catalog::{Catalog, CatalogError, CatalogFolder};
+use model::files::FileEntry;
 use model::names::Name;
 use serde::{Deserialize, Serialize};
 use store::{FolderHandle, FolderListing, Listing, MappedFile};
@@ -25,12 +33,14 @@ use store::{FolderHandle, FolderListing, Listing, MappedFile};
 pub(crate) use check::changed_folders;
 pub use check::{CatalogChanges, FolderChange};
 pub use error::ScanError;
+pub use keys::{open_object_catalog, scan_objects};
 
 use crate::events::Events;
 use crate::sharing::{SharingError, check_shared, make_shared_folder};
 use crate::stop::Stop;
 use crate::world::{Exchange, agreed};
-use journal::{ListingIdentity, ListingJournal};
+use journal::ListingJournal;
+use journal_file::ListingIdentity;
 use known::EarlierListing;
 use members::{ListingOrders, Outbox};
 use walk::{FolderWalk, ListTask, WalkCounts, WalkRecords};
@@ -48,8 +58,11 @@ pub struct ListOptions {
     pub suffixes: Vec<Vec<u8>>,
     /// Where to put the catalog, if not into the data folder.
     pub output: Option<PathBuf>,
-    /// Reuse the existing catalog for folders that have not changed.
+    /// Reuse the existing catalog for folders that have not changed. Object stores have no times of folders: all is
+    /// listed again, with the suffixes of the catalog.
     pub refresh: bool,
+    /// Where the journal of an object store's listing is kept if the catalog goes into the store.
+    pub state_folder: Option<PathBuf>,
 }
 
 /// The result of a listing.
@@ -67,6 +80,19 @@ pub struct ListSummary {
     pub folders_reused: u64,
     /// Entries of the folders listed now that are not in the catalog.
     pub skipped: SkippedEntries,
+    /// For an object store.
+    pub keys: Option<KeySummary>,
+    pub catalog: Arc<OpenCatalog>,
+}
+
+/// What the listing of an object store took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeySummary {
+    pub requests: u64,
+    /// Keys that were listed now, skipped ones included.
+    pub names: u64,
+    /// Files that were taken over from an interrupted listing.
+    pub resumed: u64,
 }
 
 /// Why an entry is not part of a data set.
@@ -84,16 +110,22 @@ pub enum SkipReason {
     LinkedFolder,
     /// A socket, pipe or device.
     Special,
+    /// A key that ends in a slash, by which other programs show a folder.
+    Marker,
+    /// A key that is not a path: with two slashes in a row, or a NUL.
+    Unusable,
 }
 
 impl SkipReason {
-    pub const ALL: [SkipReason; 6] = [
+    pub const ALL: [SkipReason; 8] = [
         SkipReason::Hidden,
         SkipReason::Partial,
         SkipReason::Index,
         SkipReason::Unmatched,
         SkipReason::LinkedFolder,
         SkipReason::Special,
+        SkipReason::Marker,
+        SkipReason::Unusable,
     ];
 }
 
@@ -150,16 +182,32 @@ pub struct OpenCatalog {
     catalog: Catalog<MappedFile>,
     path: PathBuf,
     root: PathBuf,
+    /// Whether the data is in an object store.
+    objects: bool,
 }
 
 impl OpenCatalog {
     /// Maps the catalog at `path` for the data in `root` and checks its tables. `changes` checks whether the folders
     /// are unchanged.
     pub fn open(path: &Path, root: &Path) -> Result<OpenCatalog, ScanError> {
-        let map = MappedFile::open(path)?;
+        OpenCatalog::parse(MappedFile::open(path)?, path, root, false)
+    }
+
+    /// The same for data in an object store, at a place such as `s3://bucket/prefix`.
+    pub fn of_objects(path: &Path, place: &str) -> Result<OpenCatalog, ScanError> {
+        OpenCatalog::parse(MappedFile::open(path)?, path, Path::new(place), true)
+    }
+
+    fn parse(map: MappedFile, path: &Path, root: &Path, objects: bool) -> Result<OpenCatalog, ScanError> {
         let catalog =
             Catalog::parse(map).map_err(|error| ScanError::Catalog { path: path.to_owned(), error })?;
-        Ok(OpenCatalog { catalog, path: path.to_owned(), root: root.to_owned() })
+        Ok(OpenCatalog { catalog, path: path.to_owned(), root: root.to_owned(), objects })
+    }
+
+    /// Whether the data is in an object store: then there are no folders whose changes could be found, and each
+    /// object is checked when it is read.
+    pub fn is_of_objects(&self) -> bool {
+        self.objects
     }
 
     pub fn catalog(&self) -> &Catalog<MappedFile> {
@@ -196,8 +244,8 @@ impl OpenCatalog {
         self.catalog.below(folder.as_bytes())
     }
 
-    /// Writes the path of a file, relative to the root, into `name` and returns its size.
-    pub fn entry(&self, index: u64, name: &mut Name) -> Result<u64, CatalogError> {
+    /// Writes the path of a file, relative to the root, into `name` and returns its size and version.
+    pub fn entry(&self, index: u64, name: &mut Name) -> Result<FileEntry, CatalogError> {
         self.catalog.entry(index, name)
     }
 
@@ -266,11 +314,13 @@ impl ScanTask<'_> {
         self.check_shared().inspect_err(|_| place.leave())?;
         let before = if options.refresh { Some(OpenCatalog::open(&place.path, root)?) } else { None };
         let suffixes = suffixes(options, before.as_ref())?;
-        let identity = ListingIdentity::of(listing, root, &suffixes)?;
+        let identity = listing.identity().map_err(|cause| ScanError::io("stat", root, cause))?;
+        let identity = ListingIdentity::new(identity, &suffixes);
         let (journal, finished) =
             ListingJournal::open(place.folder.below(".")?, place.beside(".partial"), &identity)?;
         let known = EarlierListing { finished, catalog: before.map(|opened| opened.catalog) };
-        let orders = ListingOrders { begun_ns: journal.begun_ns, root_ns: self.root_version()?, suffixes };
+        let orders =
+            ListingOrders { begun_ns: journal.file.begun_ns, root_ns: self.root_version()?, suffixes };
         world.broadcast(&mut orders.encode(), self.stop)?;
         let suffixes = &orders.suffixes;
         let counts = self.walk(suffixes, WalkRecords::Kept { known: &known, journal: &journal })?;
@@ -281,7 +331,7 @@ impl ScanTask<'_> {
             outcome => {
                 outcome.inspect_err(|_| place.discard(&new))?;
                 place.discard(&new);
-                journal.remove();
+                journal.file.remove();
                 place.leave();
                 return Err(ScanError::Empty {
                     root: root.to_owned(),
@@ -290,8 +340,9 @@ impl ScanTask<'_> {
             }
         };
         place.publish(&new)?;
-        journal.remove();
-        Ok(ListSummary::new(place.path, &opened, counts))
+        journal.file.remove();
+        let opened = OpenCatalog { path: place.path.clone(), ..opened };
+        Ok(ListSummary::new(place.path, Arc::new(opened), counts))
     }
 
     fn walk(&self, suffixes: &[Vec<u8>], records: WalkRecords<'_>) -> Result<WalkCounts, ScanError> {
@@ -323,7 +374,7 @@ impl ScanTask<'_> {
 }
 
 impl ListSummary {
-    fn new(path: PathBuf, opened: &OpenCatalog, counts: WalkCounts) -> ListSummary {
+    fn new(path: PathBuf, opened: Arc<OpenCatalog>, counts: WalkCounts) -> ListSummary {
         ListSummary {
             path,
             files: opened.files(),
@@ -333,6 +384,8 @@ impl ListSummary {
             digest: opened.digest(),
             folders_reused: counts.folders_reused,
             skipped: counts.skipped,
+            keys: None,
+            catalog: opened,
         }
     }
 }
@@ -359,6 +412,11 @@ fn open_root(root: &Path) -> Result<FolderListing, ScanError> {
     })
 }
 
+/// The folder of a path.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
+}
+
 /// Where the catalog is written.
 struct CatalogTarget {
     path: PathBuf,
@@ -372,20 +430,20 @@ struct CatalogTarget {
 impl CatalogTarget {
     fn settle(root: &Path, options: &ListOptions) -> Result<CatalogTarget, ScanError> {
         let Some(path) = &options.output else { return CatalogTarget::beside_data(root)?.spare_others() };
-        let folder = match path.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
+        let folder = folder_of(path);
         let whole = |path: &Path| path.canonicalize().map_err(|cause| ScanError::io("find", path, cause));
         let hidden = |part: std::path::Component<'_>| part.as_os_str().as_encoded_bytes().starts_with(b".");
         match whole(folder)?.strip_prefix(whole(root)?) {
             Ok(inside) if !inside.components().any(hidden) => Err(ScanError::OutputInside(path.clone())),
-            _ => {
-                let name = path.file_name().ok_or_else(|| ScanError::InTheWay(path.clone()))?.to_owned();
-                CatalogTarget { path: path.clone(), folder: FolderHandle::open(folder)?, name, root: None }
-                    .spare_others()
-            }
+            _ => CatalogTarget::at(path)?.spare_others(),
         }
+    }
+
+    /// At a path, whose folder exists.
+    fn at(path: &Path) -> Result<CatalogTarget, ScanError> {
+        let name = path.file_name().ok_or_else(|| ScanError::InTheWay(path.to_owned()))?.to_owned();
+        let folder = FolderHandle::open(folder_of(path))?;
+        Ok(CatalogTarget { path: path.to_owned(), folder, name, root: None })
     }
 
     /// In the hidden folder, which is created if it is missing.
@@ -440,6 +498,8 @@ impl CatalogTarget {
     }
 }
 
+#[cfg(test)]
+mod key_tests;
 #[cfg(test)]
 mod several;
 #[cfg(test)]

@@ -330,7 +330,7 @@ impl<'a> FolderWalk<'a> {
         let look = || prefix.version().map_err(|cause| self.failed("stat the folder", path, cause));
         let mut last = look()?;
         let begun_ns = match &self.records {
-            WalkRecords::Kept { journal, .. } => journal.begun_ns,
+            WalkRecords::Kept { journal, .. } => journal.file.begun_ns,
             WalkRecords::Sent { begun_ns, .. } => *begun_ns,
         };
         let recent = begun_ns.saturating_sub(TIME_STEP.as_nanos() as i64)

@@ -30,7 +30,7 @@ const MOST_BYTES: u64 = 16 << 20;
 pub fn read_manifest(store: &dyn Store) -> Result<Option<DataSetManifest>, GenerateError> {
     let name = kept(MANIFEST);
     let Some(bytes) = store.files().size(&name)? else { return Ok(None) };
-    let unreadable = |cause: String| GenerateError::Manifest { name: name.to_string(), cause };
+    let unreadable = |cause: String| GenerateError::Manifest { name: store.files().shown(&name), cause };
     if bytes > MOST_BYTES {
         return Err(unreadable(format!("it has {bytes} bytes")));
     }
@@ -117,6 +117,11 @@ fn has_leftovers(store: &dyn Store) -> Result<bool, StoreError> {
     Ok(found.is_some_and(|found| found.matching > 0))
 }
 
+/// Keeps other generators out or, on storage without locks, makes sure that two of them do not both write the manifest.
+pub(super) fn lock(task: &Generation<'_>) -> Result<(), StoreError> {
+    task.store.files().lock(&kept(MANIFEST))
+}
+
 /// Claims the folder for the task's data set, or returns why that is not possible.
 pub(super) fn claim(task: &Generation<'_>, hosts: &Hosts) -> Result<Claim, GenerateError> {
     let seed = task.spec.train.seed;
@@ -132,7 +137,8 @@ pub(super) fn claim(task: &Generation<'_>, hosts: &Hosts) -> Result<Claim, Gener
             let differences = there.differences(&asked);
             if is_same(task, &differences) {
                 let seed = there.seed().unwrap_or(seed);
-                let unflushed = !there.complete && !hosts.include(there.boot_id.as_deref());
+                let may_lose_bytes = !task.store.files().finishes_durably();
+                let unflushed = may_lose_bytes && !there.complete && !hosts.include(there.boot_id.as_deref());
                 let rewrite = task.overwrite || there.rewriting || unflushed;
                 let claim = Claim { seed, rewrite, complete: there.complete };
                 // Files of more hosts than before may be unflushed from now on.

@@ -8,14 +8,15 @@
 //! alone locks the folder, writes the manifest, and completes it after all members have flushed their files.
 
 mod claim;
+mod present;
 mod verify;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use format::{Content, EncodeError, Format, FormatError, SideFile, Sink};
+use model::location::Location;
 use model::names::{Name, Pattern};
 use model::plan::ComputedData;
 use model::spec::Spec;
@@ -27,10 +28,11 @@ pub(crate) use claim::census;
 pub use claim::read_manifest;
 
 use claim::{Claim, Hosts};
+use present::{PresentFiles, has_right_size};
 
 use crate::events::Events;
 use crate::file_reader::FileReader;
-use crate::sharing::{SharingError, check_shared};
+use crate::sharing::{SharingError, check_shared_store};
 use crate::stop::Stop;
 use crate::waits;
 use crate::watchdog::{Watched, WorkerStatus, guard};
@@ -44,8 +46,8 @@ pub struct Generation<'a> {
     pub data: ComputedData<'a>,
     pub format: &'a dyn Format,
     pub store: &'a dyn Store,
-    /// The folder that the store is in.
-    pub folder: &'a Path,
+    /// Where the store is.
+    pub place: &'a Location,
     /// The members that share the work.
     pub world: &'a dyn World,
     /// Whether an existing data set that differs only in its seed is accepted.
@@ -147,10 +149,11 @@ fn find_complete(task: &Generation<'_>) -> Result<Option<(Claim, Generated)>, Ge
     let Some((claim, manifest)) = decided(world, stop, || claim::of_complete(task))? else { return Ok(None) };
     if world.members() > 1 {
         let is_same = read_manifest(task.store).map(|here| here.as_ref() == Some(&manifest));
-        let not_shared = || SharingError::not_shared(task.folder, world).into();
+        let not_shared = || SharingError::not_shared(task.place.clone(), world).into();
         agreed(world, is_same.and_then(|same| same.then_some(()).ok_or_else(not_shared)), stop)?;
     }
-    let threads = WriterThreads::new(task, task.content(claim), FilePass::Check);
+    let present = PresentFiles::list(task)?;
+    let threads = WriterThreads { present, ..WriterThreads::new(task, task.content(claim), FilePass::Check) };
     let here = agreed(world, threads.work_or_miss(), stop)?;
     let Some(total) = task.total_of_all(here)? else { return Ok(None) };
     Ok(decided(world, stop, || claim::has_all(task))?.then_some((claim, total)))
@@ -159,11 +162,13 @@ fn find_complete(task: &Generation<'_>) -> Result<Option<(Claim, Generated)>, Ge
 /// Locks the folder and writes what is missing in it.
 fn write_missing(task: &Generation<'_>) -> Result<(Claim, Generated), GenerateError> {
     let (world, stop) = (task.world, task.stop);
-    check_shared(task.folder, world, stop)?;
+    check_shared_store(task.store.files(), task.place, world, stop)?;
     let hosts = Hosts::of(world, stop)?;
     let claim = decided(world, stop, || begin(task, &hosts))?;
     let here = if world.member() > 0 { make_folders(task) } else { Ok(()) };
-    let threads = WriterThreads::new(task, task.content(claim), FilePass::Write(claim));
+    let present = if claim.rewrite { None } else { PresentFiles::list(task)? };
+    let pass = FilePass::Write(claim);
+    let threads = WriterThreads { present, ..WriterThreads::new(task, task.content(claim), pass) };
     let written = here.and_then(|()| threads.work());
     // Each host has pages to flush.
     let flushed = written.and_then(|done| Ok(task.store.files().sync().map(|()| done)?));
@@ -196,7 +201,7 @@ impl Generation<'_> {
 
 /// What member 0 does before the first file is written.
 fn begin(task: &Generation<'_>, hosts: &Hosts) -> Result<Claim, GenerateError> {
-    task.store.files().lock()?;
+    claim::lock(task)?;
     let claim = claim::claim(task, hosts)?;
     make_folders(task)?;
     // A single member does this when it writes its first file.
@@ -288,6 +293,8 @@ struct WriterThreads<'a> {
     pass: FilePass,
     train: Pattern,
     valid: Pattern,
+    /// The files that exist, if the store has listed them; otherwise each is looked up.
+    present: Option<PresentFiles>,
     /// The next file of this member.
     next: AtomicU64,
     /// Whether the manifest of a complete folder now says that it is incomplete.
@@ -335,6 +342,7 @@ impl<'a> WriterThreads<'a> {
             pass,
             train: task.data.train.names.pattern(),
             valid: task.data.valid.names.pattern(),
+            present: None,
             next: AtomicU64::new(task.world.member()),
             reopened: Mutex::new(task.world.members() > 1),
             incomplete: AtomicBool::new(false),
@@ -495,22 +503,18 @@ impl<'a> WriterThreads<'a> {
         Ok(())
     }
 
-    /// Whether a file and its side files exist. Files appear complete, so a compressed one, whose length is not known
-    /// in advance, is accepted if it exists at all.
+    /// Whether a file and its side files exist.
     fn is_there(&self, file: u64, name: &Name) -> Result<bool, GenerateError> {
-        let task = self.task;
-        let planned = task.data.file_bytes(file);
-        let right = match task.store.files().size(name)? {
-            None => false,
-            Some(size) => size == planned || !task.data.exact && (1..=planned).contains(&size),
-        };
-        if !right {
+        if let Some(present) = &self.present {
+            return Ok(present.contains(file));
+        }
+        let (task, files) = (self.task, self.task.store.files());
+        if !files.size(name)?.is_some_and(|bytes| has_right_size(task, file, None, bytes)) {
             return Ok(false);
         }
         for (number, side) in task.format.sides().iter().enumerate() {
-            let bytes = task.data.with_shape(file, |shape| task.format.side_bytes(number, shape));
-            let there = task.store.files().size(&side_name(name, *side))?;
-            if there.is_none() || there != bytes.ok() {
+            let there = files.size(&side_name(name, *side))?;
+            if !there.is_some_and(|bytes| has_right_size(task, file, Some((number, *side)), bytes)) {
                 return Ok(false);
             }
         }

@@ -8,7 +8,7 @@ use format::Arithmetic;
 use model::plan::Data;
 use model::spec::{self, WorkloadSource};
 use model::units::Nanos;
-use store::{Capabilities, Files, FolderCount, Lane, Mode, Posix, Traffic, Writer};
+use store::{Capabilities, Files, FolderCount, Lane, Mode, NameRange, Posix, SizeListing, Traffic, Writer};
 
 use super::*;
 use crate::meter;
@@ -61,8 +61,16 @@ impl Files for Stuck {
         self.folder.files().put(name, bytes)
     }
 
-    fn lock(&self) -> Result<(), StoreError> {
-        self.folder.files().lock()
+    fn lock(&self, guard: &Name) -> Result<(), StoreError> {
+        self.folder.files().lock(guard)
+    }
+
+    fn mark(&self, mark: &str) -> Result<bool, StoreError> {
+        self.folder.files().mark(mark)
+    }
+
+    fn unmark(&self, mark: &str) -> Result<(), StoreError> {
+        self.folder.files().unmark(mark)
     }
 
     fn remove_leftovers(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<(), StoreError> {
@@ -71,6 +79,22 @@ impl Files for Stuck {
 
     fn census(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<Option<FolderCount>, StoreError> {
         self.folder.files().census(folder, prefix, suffix)
+    }
+
+    fn lists_sizes(&self) -> SizeListing {
+        SizeListing::None
+    }
+
+    fn list_sizes(
+        &self,
+        range: &NameRange<'_>,
+        each: &mut dyn FnMut(&str, u64) -> bool,
+    ) -> Result<(), StoreError> {
+        self.folder.files().list_sizes(range, each)
+    }
+
+    fn finishes_durably(&self) -> bool {
+        false
     }
 
     fn sync(&self) -> Result<(), StoreError> {
@@ -120,7 +144,7 @@ fn writers_that_get_stuck_are_named_and_abandoned() {
         data: data.computed().unwrap(),
         format: &*format,
         store: &store,
-        folder: folder.path(),
+        place: &folder.path().into(),
         world: &Solo::new(),
         keep_seed: false,
         writers: 2,

@@ -63,7 +63,7 @@ impl<'a, 's> FileComparison<'a, 's> {
             return Err(std::io::Error::other("interrupted"));
         }
         let range = Extent { offset: self.at, len: expected.len() as u64 };
-        self.verdict = match self.reader.read((self.name, self.size), range) {
+        self.verdict = match self.reader.read_ahead((self.name, self.size), range) {
             Err(StoreError::Short { end: offset, .. }) => {
                 Err(GenerateError::Differs { name: self.name.to_string(), offset })
             }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use model::histogram::Latencies;
 use model::ledger::{CheckedFetches, Counted, Errors, PARTS, RankRow, RepeatedReads, SampleDigest, part_of};
 use model::plan::Discipline;
+use model::requests::RequestCounts;
 use model::spec::Preprocess;
 use model::timeline::Timeline;
 use model::units::Nanos;
@@ -58,6 +59,8 @@ pub(crate) struct Delivered {
     /// Bytes that were requested, each counted once per fetch.
     pub(crate) needed_bytes: u64,
     pub(crate) repeats: RepeatedReads,
+    /// Requests to an object store.
+    pub(crate) requests: RequestCounts,
 }
 
 /// Runs the readers of thread `thread` until the phase has no more chunks for them, and returns what they delivered. A
@@ -69,6 +72,7 @@ pub(crate) fn read(run: &PhaseRun<'_>, drive: &Drive<'_>, thread: usize) -> Deli
     let checker = Checker::new(run, readers.len());
     let traffic = Traffic {
         readers: readers.len(),
+        lanes: run.readers.assignment.thread_count(),
         transfer: run.plan.loader.transfer_bytes as usize,
         clock: run.clock.as_now(),
         give_up: run.control.abort.flag(),
@@ -110,6 +114,7 @@ impl Delivered {
             errors: Errors::default(),
             counted: Counted::default(),
             needed_bytes: 0,
+            requests: RequestCounts::default(),
             repeats: RepeatedReads::default(),
         }
     }
@@ -313,12 +318,12 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
         reader.asked = match visit.next {
             ParseStep::Answer(bytes) => bytes,
             ParseStep::Read(range) => {
-                self.fetch_metadata(place, visit.file_bytes, range);
+                self.fetch_metadata(place, visit.entry, range);
                 return Ok(FetchStart::Fetch);
             }
         };
         reader.begins = false;
-        reader.each = visit.file_bytes as f64 / run.input.split.samples_per_file as f64;
+        reader.each = visit.entry.bytes as f64 / run.input.split.samples_per_file as f64;
         if self.visits.reads.is_empty() {
             self.end_metadata(place);
             let reader = &mut self.readers[place];
@@ -342,7 +347,8 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
             name: &self.visits.name,
             purpose: Purpose::Samples(number),
             ranges: &self.visits.reads,
-            file_bytes: visit.file_bytes,
+            file_bytes: visit.entry.bytes,
+            version: visit.entry.version,
             keep_open: run.plan.data.streams,
             at: reader.at,
             into,
@@ -551,10 +557,14 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
     fn finish(mut self) -> Delivered {
         let spans = self.lane.take_spans();
         self.delivered.latencies.open += spans.open;
+        self.delivered.latencies.connect += spans.connect;
+        self.delivered.latencies.first_byte += spans.first_byte;
+        self.delivered.latencies.body += spans.body;
         self.delivered.latencies.probe += spans.probe;
         self.delivered.latencies.read += spans.read;
         self.delivered.latencies.forget += spans.forget;
         self.delivered.latencies.close += spans.close;
+        self.delivered.requests += spans.requests;
         self.delivered
     }
 }

@@ -80,6 +80,8 @@ pub(crate) struct ReaderWait {
     pub(crate) offset: u64,
     /// Description of the operation.
     pub(crate) operation: String,
+    /// The attempt at a request, and the number of its server.
+    pub(crate) attempt: Option<(u32, usize)>,
 }
 
 /// All readers, thread by thread.
@@ -141,6 +143,7 @@ impl StatusBoard {
                     file,
                     offset: track.offset(),
                     operation,
+                    attempt: track.last_attempt(),
                 });
             }
         }

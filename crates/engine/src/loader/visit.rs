@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use format::{Extent, Obstacle, SourceFile};
+use model::files::FileEntry;
 use model::ledger::{RankRow, RepeatedReads};
 use model::names::Name;
 use model::order::Unit;
@@ -63,20 +64,20 @@ impl ReadError {
 pub(super) struct KnownFile {
     file: Option<u64>,
     name: Name,
-    bytes: u64,
+    entry: FileEntry,
     pub(super) metadata: Metadata,
 }
 
 impl KnownFile {
-    /// Turns to a file and returns its size. If the reader stays in the file, its metadata is kept.
-    fn turn_to(&mut self, run: &PhaseRun<'_>, file: u64) -> Result<u64, ReadError> {
+    /// Turns to a file and returns its size and version. If the reader stays in the file, its metadata is kept.
+    fn turn_to(&mut self, run: &PhaseRun<'_>, file: u64) -> Result<FileEntry, ReadError> {
         if self.file != Some(file) {
             self.file = None;
-            self.bytes = run.input.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
+            self.entry = run.input.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
             self.metadata.clear();
             self.file = Some(file);
         }
-        Ok(self.bytes)
+        Ok(self.entry)
     }
 }
 
@@ -85,7 +86,7 @@ impl KnownFile {
 pub(super) struct Visit {
     /// Number of the file in its split.
     pub(super) file: u64,
-    pub(super) file_bytes: u64,
+    pub(super) entry: FileEntry,
     /// The number of bytes of its reads, or the metadata that must be read first.
     pub(super) next: ParseStep<u64>,
 }
@@ -129,25 +130,25 @@ impl Visits {
         // Most files hold one sample, and the division would take as long as the rest.
         let file = if per_file == 1 { samples.start } else { samples.start / per_file };
         let within = samples.start - file * per_file..samples.end - file * per_file;
-        let file_bytes;
+        let entry;
         if run.plan.whole_files {
-            file_bytes = run.input.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
-            self.take_whole(file_bytes);
+            entry = run.input.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
+            self.take_whole(entry.bytes);
         } else if let Some(data) = run.plan.data.computed().filter(|data| data.exact) {
-            file_bytes = run.input.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
+            entry = run.input.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
             self.compute(run, data, file, &within, begins)?;
         } else {
-            file_bytes = known.turn_to(run, file)?;
+            entry = known.turn_to(run, file)?;
             self.name.clone_from(&known.name);
             if let ParseStep::Read(range) =
-                self.find(run, file_bytes, &within, begins, &mut known.metadata)?
+                self.find(run, entry.bytes, &within, begins, &mut known.metadata)?
             {
-                return Ok(Visit { file, file_bytes, next: ParseStep::Read(range) });
+                return Ok(Visit { file, entry, next: ParseStep::Read(range) });
             }
         }
         let bytes = self.reads.iter().map(|range| range.len).sum::<u64>();
         account.bytes_planned += bytes;
-        Ok(Visit { file, file_bytes, next: ParseStep::Answer(bytes) })
+        Ok(Visit { file, entry, next: ParseStep::Answer(bytes) })
     }
 
     /// One read of a whole file.

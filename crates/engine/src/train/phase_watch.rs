@@ -31,8 +31,12 @@ impl Watched for PhaseWatch<'_, '_> {
             return self.drive.waits();
         }
         let words = waits.into_iter().map(|wait| {
+            let attempt = wait.attempt.map_or_else(String::new, |(attempt, server)| {
+                let server = run.input.store.server(server).unwrap_or_default();
+                format!(", attempt {attempt} on {server}")
+            });
             format!(
-                "rank {}, reader {}, step {}: {} {} at byte {}, for {}",
+                "rank {}, reader {}, step {}: {} {} at byte {}{attempt}, for {}",
                 run.first_rank + wait.queue as u64,
                 wait.reader,
                 wait.step,

@@ -96,7 +96,7 @@ impl CapacityHeader {
             set: set.chain(flags.cache.overrides().map(|change| change.to_string())).collect(),
             store: flags.place.store.clone(),
             memory: flags.place.memory.map(|memory| memory.0),
-            data_folder: absolute(&asked.data_folder()?),
+            data_folder: absolute(&asked.data_location()),
             processes: None,
             spec_digest: spec_digest(&asked.spec),
         })

@@ -1,5 +1,7 @@
 //! `feedline catalog`: lists an existing data set and saves the list, or checks whether a saved list is still correct.
 
+mod objects;
+
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -12,6 +14,7 @@ use model::location::Location;
 use model::units::{Nanos, grouped};
 use serde_json::json;
 use session::{Activity, ActivityUnit, path_argument};
+use store::StoreError;
 
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::cluster::NetworkFlags;
@@ -27,13 +30,14 @@ Examples:
   feedline catalog /data/imagenet --check                  exit code 0: unchanged; 5: folders changed
   feedline catalog /data/imagenet --refresh                list only folders that changed
   feedline catalog /read/only/data --output ~/data.catalog
+  feedline catalog s3://bucket/imagenet --threads 32       list 32 ranges of keys at once
 
 Skipped: names that start with a dot, *.partial, *.idx (without --suffix), linked folders, sockets, pipes, devices.
 The same command resumes an interrupted listing.";
 
 #[derive(Args, Debug)]
 pub(crate) struct CatalogFlags {
-    /// The data folder
+    /// The data folder, or a place in an object store such as s3://bucket/prefix
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
     /// List only files whose name ends in this, such as .jpg; may be repeated
@@ -48,7 +52,7 @@ pub(crate) struct CatalogFlags {
     /// Check whether folders changed since the catalog was written; writes nothing
     #[arg(long)]
     pub check: bool,
-    /// Folders listed at once [default: twice the number of cores]
+    /// Folders, or ranges of keys, listed at once [default: twice the number of cores; 16 for an object store]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub threads: Option<u16>,
     #[command(flatten)]
@@ -60,14 +64,20 @@ pub(crate) struct CatalogFlags {
 }
 
 pub(crate) fn catalog(flags: &CatalogFlags, world: &dyn World) -> CommandResult {
-    session::local(&Location::parse(&flags.dir))?;
-    session::check_folder(&flags.dir, "data folder")?;
+    let place = Location::parse(&flags.dir);
+    let objects = place.objects().map_err(session::Error::from)?;
+    if objects.is_none() {
+        session::check_folder(&flags.dir, "data folder")?;
+    }
     if let Some(empty) = flags.suffix.iter().find(|suffix| suffix.is_empty()) {
         return Err(Failure::usage(anyhow!(
             "--suffix {empty:?} is empty and would match every name; give an ending such as .jpg"
         )));
     }
     let stop = super::stop_on_signals()?.with_patience(super::unless_zero(flags.wait.stall_timeout));
+    if let Some(place) = objects {
+        return objects::list(flags, place, world, &stop);
+    }
     if flags.check { check(flags, world, &stop) } else { list(flags, world, &stop) }
 }
 
@@ -77,6 +87,7 @@ fn list(flags: &CatalogFlags, world: &dyn World, stop: &Stop) -> CommandResult {
         suffixes: flags.suffix.iter().map(|suffix| suffix.as_bytes().to_vec()).collect(),
         output: flags.output.clone(),
         refresh: flags.refresh,
+        state_folder: None,
     };
     if options.refresh && world.member() == 0 && !place(flags).exists() {
         return Err(Failure::refused(anyhow!(
@@ -115,8 +126,14 @@ fn failure(error: ScanError) -> Failure {
             Failure::refused(error)
         }
         ScanError::Busy(_) | ScanError::Catalog { .. } | ScanError::Store(_) => Failure::refused(error),
+        ScanError::NoStateFolder | ScanError::NotUploaded { .. } => Failure::refused(error),
+        // Refused from the first request on: the bucket or the account is wrong.
+        ScanError::Keys(StoreError::Rejected { ref refusal, .. }) if refusal.is_permanent() => {
+            Failure::refused(error)
+        }
+        ScanError::Keys(_) | ScanError::WrongListing { .. } => Failure::incomplete(error),
         ScanError::Sharing(_) | ScanError::OtherCatalog { .. } => Failure::refused(error),
-        ScanError::Panicked | ScanError::Build { .. } => Failure::internal(error),
+        ScanError::Panicked | ScanError::Gap(_) | ScanError::Build { .. } => Failure::internal(error),
         ScanError::Io { .. } | ScanError::Changed(_) | ScanError::Thread(_) => Failure::incomplete(error),
         ScanError::Interrupted | ScanError::Stuck(_) | ScanError::Elsewhere(_) => Failure::incomplete(error),
     }
@@ -124,11 +141,10 @@ fn failure(error: ScanError) -> Failure {
 
 fn say(flags: &CatalogFlags, summary: &ListSummary, span: Nanos) -> Result<(), Failure> {
     let damaged = |error| failure(ScanError::Catalog { path: summary.path.clone(), error });
-    let opened = OpenCatalog::open(&summary.path, &flags.dir).map_err(failure)?;
     let report = ListReport {
         dir: &flags.dir,
         summary,
-        contents: opened.catalog().contents().map_err(damaged)?,
+        contents: summary.catalog.catalog().contents().map_err(damaged)?,
         span,
     };
     if flags.output_flags.json { report::out_json(&report.json()) } else { report::out(&report.text()) }

@@ -1,11 +1,12 @@
 //! `feedline generate`: writes the missing files of a data set.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use engine::World;
 use engine::generate::Generated;
 use engine::host::Host;
+use model::location::Location;
 use model::units::{Bytes, Nanos, grouped};
 use serde_json::json;
 use session::{DataSetTask, default_writers};
@@ -26,7 +27,8 @@ Examples:
 pub(crate) struct GenerateFlags {
     #[command(flatten)]
     pub workload: WorkloadFlags,
-    /// Folder that will hold train/ and valid/ [default: the workload's storage_root/data_folder]
+    /// Folder, or URL such as s3://bucket/prefix, that will hold train/ and valid/ [default: the workload's
+    /// storage_root/data_folder]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Files written at once by each process [default: reader.write_threads, or the number of cores]
@@ -52,19 +54,19 @@ pub(crate) fn generate(flags: &GenerateFlags, world: &dyn World) -> CommandResul
     let task = DataSetTask {
         keep_seed: false,
         verify: flags.verify,
-        writers: flags.writers.unwrap_or_else(|| default_writers(&asked.spec, &Host::look(), world)),
+        writers: flags.writers.unwrap_or_else(|| default_writers(&asked, &Host::look(), world)),
         overwrite: flags.overwrite,
     };
     let (show, stop) = (ProgressMode::choose(flags.output.quiet), stop_on_signals()?);
     let (done, span) = task.run(&asked, world, &show, &stop)?;
-    say(flags, asked.name(), &asked.data_folder()?, done, span)?;
+    say(flags, asked.name(), &asked.data_location(), done, span)?;
     Ok(Exit::Ok)
 }
 
 fn say(
     flags: &GenerateFlags,
     name: &str,
-    folder: &Path,
+    place: &Location,
     done: Generated,
     span: Nanos,
 ) -> Result<(), Failure> {
@@ -72,7 +74,7 @@ fn say(
     if flags.output.json {
         return report::out_json(&json!({
             "workload": name,
-            "data_folder": folder,
+            "data_folder": place.to_string(),
             "files_written": done.files_written,
             "files_kept": done.files_kept,
             "bytes_written": done.bytes_written,
@@ -93,5 +95,5 @@ fn say(
         Bytes(done.bytes_written),
         report::rate(rate)
     );
-    report::out(&format!("{}{verified}", report::path_line(&written, folder.display())))
+    report::out(&format!("{}{verified}", report::path_line(&written, place)))
 }

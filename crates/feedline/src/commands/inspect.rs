@@ -8,11 +8,12 @@ use engine::{AskError, Inspection, MetadataError};
 use format::{
     ArrayFacts, Extent, FileFacts, Format, FormatError, FormatKind, FormatOptions, KINDS, Obstacle,
 };
+use model::location::Location;
 use model::names::Name;
 use model::spec::Access;
 use model::units::grouped;
 use serde_json::{Value, json};
-use store::{Mode, Posix, StoreError};
+use store::StoreError;
 
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::WaitFlags;
@@ -106,20 +107,15 @@ struct InspectedFile<'a> {
 }
 
 fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<InspectedFile<'a>, Failure> {
-    if matches!(path.try_exists(), Ok(false)) {
-        return Err(Failure::refused(anyhow!("{} does not exist", path.display())));
-    }
+    let (folder, name) = parts(path)?;
     let format = format_of(flags, access, path)?;
-    let folder = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    let name = path.file_name().and_then(|name| name.to_str()).and_then(Name::new);
-    let name = name.ok_or_else(|| Failure::usage(anyhow!("{} is not a file name", path.display())))?;
     let shown = path.display().to_string();
     let failure = |error: AskError| failure(error.renamed(&shown));
-    let store = Posix::open(folder, Mode::default()).map_err(|error| failure(error.into()))?;
-    let mut inspection = Inspection::new(&store, &*format, &name).map_err(failure)?;
+    let store = session::open_place(&folder).map_err(|error| match error {
+        session::Error::DataFolder(cause) => failure(cause.into()),
+        error => error.into(),
+    })?;
+    let mut inspection = Inspection::new(&*store, &*format, &name).map_err(failure)?;
     let facts = inspection.facts().map_err(failure)?;
     let mut reads = Vec::new();
     if !flags.sample.is_empty() {
@@ -137,6 +133,26 @@ fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<Insp
         }
     }
     Ok(InspectedFile { path, format: format.name(), bytes: inspection.bytes(), facts, reads })
+}
+
+/// The folder of a file, or the place of an object, and the name in it.
+fn parts(path: &Path) -> Result<(Location, Name), Failure> {
+    let unnamed = || Failure::usage(anyhow!("{} is not a file name", path.display()));
+    if let Location::Objects(mut place) = Location::parse(path) {
+        let (folder, name) = place.prefix.rsplit_once('/').unwrap_or(("", &place.prefix));
+        let name = Name::new(name).filter(|name| !name.as_bytes().is_empty()).ok_or_else(unnamed)?;
+        place.prefix = folder.to_owned();
+        return Ok((Location::Objects(place), name));
+    }
+    if matches!(path.try_exists(), Ok(false)) {
+        return Err(Failure::refused(anyhow!("{} does not exist", path.display())));
+    }
+    let folder = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let name = path.file_name().and_then(|name| name.to_str()).and_then(Name::new);
+    Ok((folder.into(), name.ok_or_else(unnamed)?))
 }
 
 /// The failure, with its exit code, for an error that names the file.

@@ -34,6 +34,7 @@ use model::units::Nanos;
 use session::{Ask, Asked, Generate, path_argument, quoted};
 use signal_hook::iterator::Signals;
 
+use crate::dlio::CHECKPOINT_SCHEME;
 use crate::exit::{CommandResult, Failure, abandon, limited};
 use crate::flags::cluster::ClusterRequest;
 use crate::flags::{DataFlags, WorkloadFlags, stall_timeout_or_default};
@@ -137,6 +138,7 @@ pub(crate) fn ask(
     Ok(Ask {
         overrides,
         data: data.map(Location::parse),
+        checkpoint_scheme: std::env::var(CHECKPOINT_SCHEME).ok().filter(|scheme| !scheme.is_empty()),
         how_to_generate: format!("create it with: {command}\nor add --generate to this command{supply}"),
         ..Ask::new(workload)
     })

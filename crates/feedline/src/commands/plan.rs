@@ -52,7 +52,7 @@ pub(crate) struct PlanFlags {
     /// Memory of one host, such as 256GiB [default: this host's]
     #[arg(long, value_name = "SIZE")]
     pub host_memory: Option<Bytes>,
-    /// Folder of the data set; only its free space, its manifest and its catalog are read
+    /// Folder or URL of the data set; only its free space, its manifest and its catalog are read
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     #[arg(long, value_name = "STORE", help = BACKENDS.help("I/O backend", "as for run"))]
@@ -85,6 +85,7 @@ impl PlanFlags {
             memory: self.memory,
             // Plans with the existing files, even if a run would write missing ones.
             generate: Generate::Never,
+            only_plans: true,
             checkpoints: Some(self.checkpoints.scale),
             ..ask(&self.workload, self.overrides(), self.data_dir.as_deref())?
         };
@@ -175,8 +176,8 @@ fn data_set_alone(flags: &PlanFlags, asked: &Asked) -> CommandResult {
 
 /// The disk of the data set or, without training, of the checkpoints.
 fn disk(settled: &Settled<'_>) -> Result<DiskSpace, Failure> {
-    let place = match (&settled.plan.training, settled.checkpoint_folder()) {
-        (None, Some(folder)) => Location::from(folder),
+    let place = match (&settled.plan.training, settled.checkpoint_location()) {
+        (None, Some(place)) => place.clone(),
         _ => settled.asked.data_location(),
     };
     disk_at(place, settled.plan.training.is_some())

@@ -79,7 +79,7 @@ impl StallHeader {
             store: flags.place.store.clone(),
             ranks: asked.ranks(),
             memory: flags.place.memory.map(|memory| memory.0),
-            data_folder: absolute(&asked.data_folder()?),
+            data_folder: absolute(&asked.data_location()),
             processes: None,
             spec_digest: spec_digest(&asked.spec),
         })

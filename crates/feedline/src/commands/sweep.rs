@@ -237,7 +237,7 @@ fn header(flags: &SweepFlags, grid: &SweepGrid, first: &Asked) -> Result<SweepHe
         store: flags.place.store.clone(),
         ranks: flags.cluster.ranks(flags.ranks),
         memory: flags.place.memory.map(|memory| memory.0),
-        data_folder: absolute(&first.data_folder()?),
+        data_folder: absolute(&first.data_location()),
         processes: None,
         seed: flags.seed,
         spec_digest: spec_digest(&first.spec),

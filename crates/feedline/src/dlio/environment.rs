@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// DLIO's limit of the readers that it chooses itself.
 const MAX_AUTO_THREADS: &str = "DLIO_MAX_AUTO_THREADS";
+/// The scheme of checkpoint folders that have none, which mlpstorage sets for object stores.
+pub(crate) const CHECKPOINT_SCHEME: &str = "MLPSTORAGE_CHECKPOINT_URI_SCHEME";
 /// Makes an invalid verdict a failure; `output.strict` is the key.
 const STRICT: &str = "FEEDLINE_STRICT";
 
@@ -14,6 +16,7 @@ const STRICT: &str = "FEEDLINE_STRICT";
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Variables {
     max_auto_threads: Option<String>,
+    pub checkpoint_scheme: Option<String>,
     pub is_strict: bool,
 }
 
@@ -25,7 +28,8 @@ impl Variables {
 
     fn from(variable: impl Fn(&str) -> Option<String>) -> Variables {
         let is_strict = variable(STRICT).is_some_and(|value| !value.is_empty() && value != "0");
-        Variables { max_auto_threads: variable(MAX_AUTO_THREADS), is_strict }
+        let checkpoint_scheme = variable(CHECKPOINT_SCHEME).filter(|scheme| !scheme.is_empty());
+        Variables { max_auto_threads: variable(MAX_AUTO_THREADS), checkpoint_scheme, is_strict }
     }
 
     /// The keys that they set, and notices about values that cannot be used.
@@ -72,6 +76,14 @@ mod tests {
             assert_eq!((read.spec.reader.max_auto_threads, told.len()), (expected, notices), "{text}");
         }
         assert!(Variables::default().overrides().0.is_empty());
+    }
+
+    #[test]
+    fn an_empty_scheme_is_none() {
+        let scheme =
+            |value: &str| Variables::from(|name| (name == CHECKPOINT_SCHEME).then(|| value.to_owned()));
+        assert_eq!(scheme("gs").checkpoint_scheme.as_deref(), Some("gs"));
+        assert_eq!(scheme("").checkpoint_scheme, None);
     }
 
     #[test]

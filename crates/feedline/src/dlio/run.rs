@@ -34,7 +34,8 @@ pub(super) fn run(job: &Job, variables: &Variables, world: &dyn World, stop: &St
     let entered = job.changes_folder.then(|| WorkingFolder::enter(&job.folder)).transpose();
     let _back = agree(entered.map_err(Failure::refused), world, stop)?;
     let (overrides, notices) = variables.overrides();
-    let asked = read(Ask { overrides, ..ask(job, world) }).map_err(Failure::from);
+    let checkpoint_scheme = variables.checkpoint_scheme.clone();
+    let asked = read(Ask { overrides, checkpoint_scheme, ..ask(job, world) }).map_err(Failure::from);
     let spec = asked.as_ref().map(|asked| &asked.spec).ok();
     let folder = spec.and_then(|spec| spec.output.folder.as_deref());
     let folder = folder.filter(|folder| !folder.is_empty()).map_or(job.folder.as_path(), Path::new);
@@ -166,7 +167,7 @@ impl JobRun<'_> {
 
     fn generate(&self, asked: &Asked) -> CommandResult {
         self.leaf.log().warnings(&asked.warnings);
-        let writers = default_writers(&asked.spec, self.host, self.world);
+        let writers = default_writers(asked, self.host, self.world);
         let task = DataSetTask { keep_seed: false, verify: false, writers, overwrite: false };
         task.run(asked, self.world, self.leaf.log(), self.stop)?;
         self.leaf.log().generated();

@@ -14,7 +14,7 @@ use store::{CreatedFolder, FolderHandle, StoreError, make_path};
 
 use super::result::Outcome;
 use super::sums::{self, Checksum, Checksums, HashingWriter};
-use super::{write_lines, write_pretty};
+use super::{requests, write_lines, write_pretty};
 use crate::{supervisor, terminal};
 
 /// Creates the workload's results folder and checks that it is writable, before a long run instead of after it.
@@ -97,7 +97,7 @@ pub(crate) const IN_LEAF: &str = "feedline";
 const LEAF_REPORT: &str = "report.txt";
 
 /// The files of a result. The summary is written last, because it states the peak memory.
-const DOCUMENTS: [Document; 6] = [
+const DOCUMENTS: [Document; 7] = [
     Document {
         name: "spec.yaml",
         write: |to, outcome| Ok(to.write_all(outcome.spec.to_yaml().as_bytes())?),
@@ -106,6 +106,7 @@ const DOCUMENTS: [Document; 6] = [
     Document { name: "plan.json", write: |to, outcome| write_pretty(to, outcome.plan), present: |_| true },
     Document { name: "ledger.json", write: |to, outcome| write_lines(to, outcome.ledger), present: |_| true },
     Document { name: "epochs.csv", write: write_epochs, present: |outcome| outcome.plan.training.is_some() },
+    Document { name: "requests.csv", write: requests::write_csv, present: requests::are_present },
     Document {
         name: "nodes.csv",
         write: |to, outcome| outcome.nodes().map_or(Ok(()), |nodes| nodes.write_csv(to)),

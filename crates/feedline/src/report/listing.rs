@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use engine::catalog::{ListSummary, SkipReason};
+use engine::catalog::{KeySummary, ListSummary, SkipReason};
 use model::catalog::{CatalogContents, SuffixCount};
 use model::units::{Bytes, Nanos, grouped};
 use serde_json::{Map, Value, json};
@@ -30,6 +30,10 @@ impl ListReport<'_> {
         self.summary.files as f64 / self.span.seconds().max(1e-9)
     }
 
+    fn keys_per_second(&self, keys: &KeySummary) -> f64 {
+        keys.names as f64 / self.span.seconds().max(1e-9)
+    }
+
     /// The first suffixes, and the sum of the others if there are any.
     fn suffixes(&self, shown: usize) -> (&[SuffixCount], Option<SuffixCount>) {
         let CatalogContents { suffixes, others, .. } = &self.contents;
@@ -54,7 +58,7 @@ impl ListReport<'_> {
                 examples.insert(key(reason).to_owned(), text(path).into());
             }
         }
-        json!({
+        let mut report = json!({
             "data_folder": self.dir,
             "catalog": summary.path,
             "files": summary.files,
@@ -72,7 +76,14 @@ impl ListReport<'_> {
             "skipped_examples": examples,
             "seconds": self.span.seconds(),
             "files_per_second": self.files_per_second(),
-        })
+        });
+        if let Some(keys) = &summary.keys {
+            report["requests"] = keys.requests.into();
+            report["keys"] = keys.names.into();
+            report["keys_per_second"] = self.keys_per_second(keys).into();
+            report["files_resumed"] = keys.resumed.into();
+        }
+        report
     }
 
     pub(crate) fn text(&self) -> String {
@@ -93,11 +104,20 @@ impl ListReport<'_> {
             lines.push(format!("{}, such as {}", counted(contents.empty, "empty file"), shown(path)));
         }
         lines.extend(self.skipped());
+        let rate = match &summary.keys {
+            None => format!("{} files/s", grouped(self.files_per_second() as u64)),
+            Some(keys) => {
+                let rate = grouped(self.keys_per_second(keys) as u64);
+                format!("{}, {rate} keys/s", counted(keys.requests, "request"))
+            }
+        };
+        if let Some(resumed) = summary.keys.map(|keys| keys.resumed).filter(|resumed| *resumed > 0) {
+            lines.push(format!("{} from the interrupted listing", counted(resumed, "file")));
+        }
         lines.push(format!(
-            "catalog of {} ({:.1} bytes per file) in {span}, {} files/s",
+            "catalog of {} ({:.1} bytes per file) in {span}, {rate}",
             Bytes(summary.catalog_bytes),
             self.bytes_per_file(),
-            grouped(self.files_per_second() as u64)
         ));
         super::fitted(&(lines.join("\n") + "\n")) + &super::path_line("written to", summary.path.display())
     }
@@ -138,6 +158,8 @@ fn key(reason: SkipReason) -> &'static str {
         SkipReason::Unmatched => "unmatched",
         SkipReason::LinkedFolder => "linked_folders",
         SkipReason::Special => "special",
+        SkipReason::Marker => "folder_markers",
+        SkipReason::Unusable => "unusable",
     }
 }
 
@@ -149,6 +171,8 @@ fn words(reason: SkipReason, count: u64) -> String {
         SkipReason::Unmatched => format!("{} with a different suffix", grouped(count)),
         SkipReason::LinkedFolder => counted(count, "linked folder"),
         SkipReason::Special => format!("{} not a regular file", grouped(count)),
+        SkipReason::Marker => counted(count, "folder marker"),
+        SkipReason::Unusable => format!("{} not a path (two slashes in a row)", grouped(count)),
     }
 }
 

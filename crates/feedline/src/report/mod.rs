@@ -14,6 +14,7 @@ pub(crate) mod nodes;
 pub(crate) mod plan;
 pub(crate) mod plot;
 pub(crate) mod repeats;
+pub(crate) mod requests;
 pub(crate) mod result;
 pub(crate) mod stall;
 pub(crate) mod status;

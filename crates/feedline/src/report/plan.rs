@@ -205,6 +205,9 @@ fn checkpoint_keys(plan: &CheckpointPlan) -> Map<String, Value> {
     keys.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
+/// Latencies for which a plan shows the connections that requests need: near, in the same region, and far.
+const LATENCIES_MS: [u32; 3] = [10, 20, 50];
+
 /// The sections about training.
 struct TrainingSections<'a> {
     report: &'a PlanReport<'a>,
@@ -336,10 +339,12 @@ impl TrainingSections<'_> {
 
     fn demand_lines(&self) -> Vec<(String, String)> {
         let Some(demand) = self.plan.estimate.demand else {
-            return vec![line("per accelerator", "unlimited: steps have no compute time")];
+            let mut lines = vec![line("per accelerator", "unlimited: steps have no compute time")];
+            lines.extend(self.request_lines());
+            return lines;
         };
         let all = self.plan.ranks() as f64;
-        vec![
+        let mut lines = vec![
             line(
                 "per accelerator",
                 &format!("{}, {} files/s", rate(demand.mib_per_second), significant(demand.files_per_second)),
@@ -353,7 +358,35 @@ impl TrainingSections<'_> {
                 ),
             ),
             line("AU target", &format!("{:.0} %", 100.0 * self.plan.metric.au_target)),
-        ]
+        ];
+        lines.extend(self.request_lines());
+        lines
+    }
+
+    /// Requests to an object store, and the connections that they need.
+    fn request_lines(&self) -> Vec<(String, String)> {
+        let Some(requests) = self.plan.estimate.requests else { return Vec::new() };
+        let ranks = self.plan.ranks();
+        let each = format!("{} per sample", significant(requests.per_sample));
+        let rate = requests.per_second.map(|rate| rate * ranks as f64);
+        let rate =
+            rate.map_or(String::new(), |rate| format!(", {}/s for all accelerators", significant(rate)));
+        let mut lines = vec![line("requests", &format!("{each}{rate}"))];
+        let needed: Vec<String> = LATENCIES_MS
+            .iter()
+            .filter_map(|ms| {
+                let needed = requests.connections(ranks, f64::from(*ms) / 1000.0)?;
+                Some(format!("{} at {ms} ms", grouped(needed)))
+            })
+            .collect();
+        if !needed.is_empty() {
+            lines.push(line("connections needed", &format!("{} per request", needed.join(", "))));
+        }
+        lines.push(line(
+            "requests in flight",
+            &format!("at most {} per host", grouped(requests.most_in_flight)),
+        ));
+        lines
     }
 
     /// What the host with the most ranks has to do, and the processes on it.

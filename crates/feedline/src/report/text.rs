@@ -12,7 +12,7 @@ use model::units::{Bytes, Nanos, counted, grouped, significant};
 use model::verdict::{Finding, RuleOutcome, Status, Verdict};
 
 use super::result::Outcome;
-use super::{checkpoints, layout};
+use super::{checkpoints, layout, requests};
 use crate::terminal::{self, Tone};
 
 /// The whole report.
@@ -26,6 +26,7 @@ pub(crate) fn render(outcome: &Outcome<'_>, saved: &Path, demo: bool) -> String 
                 let _ = writeln!(text, "{why}");
             }
             text.push_str(&outcome.nodes().map_or(String::new(), |nodes| nodes.text(phase)));
+            text.push_str(&requests::text(outcome, phase));
             text.push_str(&latency_table(outcome, phase));
         }
     }

@@ -15,14 +15,24 @@
 //!
 //! Numbered names (`img_0000123_of_1000000.npz`) differ only in the middle, so the end is kept as well as the start:
 //! plain front coding would repeat `_of_1000000.npz` in every entry and take five times as much space.
+//!
+//! In the catalog of an object store, each block is followed by the versions of its files: a CRC-32 of the rest, 4
+//! bytes, then 8 bytes per file, 0 if the server sent no entity tag. They are apart from the block, so that the
+//! digest of a catalog is the same for objects and files.
+
+use std::num::NonZeroU64;
 
 use super::build::BuildError;
+use crate::files::FileEntry;
+use crate::objects::ObjectVersion;
 
 /// Files in a block. More would save little (a block's first name is a fiftieth of it) and make every lookup slower.
 pub(crate) const BLOCK_FILES: u64 = 64;
 
 /// Bytes of a block's checksum.
 const CHECKSUM: usize = 4;
+/// Bytes of a version.
+const VERSION_BYTES: usize = 8;
 
 /// Appends a LEB128 varint.
 pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
@@ -81,9 +91,52 @@ pub struct EncodedFolder {
     pub files: u64,
     /// Sum of the files' sizes.
     pub bytes: u64,
-    /// Length of each block in the body.
+    /// Length of each block in the body, with its versions.
     pub blocks: Vec<u32>,
     pub body: Vec<u8>,
+    /// Whether each block is followed by versions.
+    pub versioned: bool,
+}
+
+impl EncodedFolder {
+    /// The blocks without their versions, and the sum of their lengths. `None` if the lengths do not match.
+    pub(super) fn bare_blocks(&self) -> Option<(u64, Vec<&[u8]>)> {
+        let (mut start, mut length, mut all) = (0usize, 0, Vec::with_capacity(self.blocks.len()));
+        for (block, len) in self.blocks.iter().enumerate() {
+            let end = start.checked_add(*len as usize)?;
+            let versions =
+                if self.versioned { versions_length(files_in(self.files, block as u64)?) } else { 0 };
+            let bare = self.body.get(start..end.checked_sub(versions)?)?;
+            length += bare.len() as u64;
+            all.push(bare);
+            start = end;
+        }
+        (start == self.body.len()).then_some((length, all))
+    }
+}
+
+/// The number of files in a block of a folder with this many files; `None` if there is no such block.
+pub(super) fn files_in(files: u64, block: u64) -> Option<u64> {
+    let left = files.checked_sub(block.checked_mul(BLOCK_FILES)?)?;
+    (left > 0).then_some(left.min(BLOCK_FILES))
+}
+
+/// Length of the versions after a block of this many files.
+fn versions_length(files: u64) -> usize {
+    CHECKSUM + files as usize * VERSION_BYTES
+}
+
+/// Separates a block from the versions that follow it, which are checked.
+fn split_versions(block: &[u8], files: u64) -> Option<(&[u8], &[u8])> {
+    let (block, versions) = block.split_at_checked(block.len().checked_sub(versions_length(files))?)?;
+    let (checksum, versions) = versions.split_first_chunk::<CHECKSUM>()?;
+    (u32::from_le_bytes(*checksum) == crc32fast::hash(versions)).then_some((block, versions))
+}
+
+/// Version number `at`; `None` if it is unknown.
+fn version_at(versions: &[u8], at: usize) -> Option<ObjectVersion> {
+    let bytes = versions.get(at * VERSION_BYTES..)?.first_chunk()?;
+    NonZeroU64::new(u64::from_le_bytes(*bytes)).map(ObjectVersion)
 }
 
 /// Encodes the files of a folder, given in byte order of their names.
@@ -94,6 +147,8 @@ pub struct FolderEncoder {
     previous_size: u64,
     /// The offset in the body at which the current block starts.
     start: usize,
+    /// The versions of the current block.
+    versions: Vec<u8>,
 }
 
 impl FolderEncoder {
@@ -101,7 +156,30 @@ impl FolderEncoder {
         FolderEncoder::default()
     }
 
+    /// For objects, which have versions.
+    pub fn of_objects() -> FolderEncoder {
+        let done = EncodedFolder { versioned: true, ..EncodedFolder::default() };
+        FolderEncoder { done, ..FolderEncoder::default() }
+    }
+
+    /// Adds a file, whose version is unknown.
     pub fn push(&mut self, name: &[u8], size: u64) -> Result<(), BuildError> {
+        self.push_entry(name, FileEntry::of_size(size))
+    }
+
+    /// Adds all files of another folder, whose names are after those added before.
+    pub fn append(&mut self, run: &EncodedFolder) -> Result<(), BuildError> {
+        let mut cursor = FileCursor::new(run);
+        while cursor.advance().ok_or_else(|| BuildError::Blocks("a run".to_owned()))? {
+            let (name, bytes) = cursor.current();
+            self.push_entry(name, FileEntry { bytes, version: cursor.version() })?;
+        }
+        Ok(())
+    }
+
+    /// Adds a file. Its version is kept only if this is a folder of objects.
+    pub fn push_entry(&mut self, name: &[u8], entry: FileEntry) -> Result<(), BuildError> {
+        let size = entry.bytes;
         if !is_name(name) {
             return Err(BuildError::Name(String::from_utf8_lossy(name).into_owned()));
         }
@@ -118,6 +196,10 @@ impl FolderEncoder {
             body.extend_from_slice(name);
         } else {
             self.push_change(name, size);
+        }
+        if self.done.versioned {
+            let version = entry.version.map_or(0, |version| version.0.get());
+            self.versions.extend_from_slice(&version.to_le_bytes());
         }
         self.done.files += 1;
         self.previous.clear();
@@ -151,6 +233,10 @@ impl FolderEncoder {
         let body = &mut self.done.body;
         if let Some((checksum, content)) = body[self.start..].split_first_chunk_mut::<CHECKSUM>() {
             *checksum = crc32fast::hash(content).to_le_bytes();
+            if self.done.versioned {
+                body.extend_from_slice(&crc32fast::hash(&self.versions).to_le_bytes());
+                body.append(&mut self.versions);
+            }
             // 64 names of at most 4 KiB and their sizes are far below 4 GiB.
             self.done.blocks.push((body.len() - self.start) as u32);
             self.start = body.len();
@@ -228,6 +314,12 @@ pub(super) fn look_up(block: &[u8], at: u64, name: &mut Vec<u8>) -> Option<u64> 
     is_name(&name[base..]).then_some(decoder.size)
 }
 
+/// The same for a block of `files` objects, with the version.
+pub(super) fn look_up_object(block: &[u8], files: u64, at: u64, name: &mut Vec<u8>) -> Option<FileEntry> {
+    let (block, versions) = split_versions(block, files)?;
+    Some(FileEntry { bytes: look_up(block, at, name)?, version: version_at(versions, at as usize) })
+}
+
 /// Iterates over the files of an encoded folder.
 #[derive(Debug)]
 pub(crate) struct FileCursor<'a> {
@@ -239,12 +331,23 @@ pub(crate) struct FileCursor<'a> {
     rest: &'a [u8],
     name: Vec<u8>,
     size: u64,
+    /// The versions of the current block.
+    versions: &'a [u8],
 }
 
 impl<'a> FileCursor<'a> {
     /// Starts before the first file.
     pub(crate) fn new(folder: &'a EncodedFolder) -> FileCursor<'a> {
-        FileCursor { folder, given: 0, block: 0, start: 0, rest: &[], name: Vec::new(), size: 0 }
+        FileCursor {
+            folder,
+            given: 0,
+            block: 0,
+            start: 0,
+            rest: &[],
+            name: Vec::new(),
+            size: 0,
+            versions: &[],
+        }
     }
 
     /// Moves to the next file. `Some(false)` at the end, `None` if the bytes are not a valid folder.
@@ -256,7 +359,12 @@ impl<'a> FileCursor<'a> {
         if self.given.is_multiple_of(BLOCK_FILES) {
             let end = self.start.checked_add(*self.folder.blocks.get(self.block)? as usize)?;
             self.name.clear();
-            decoder = Decoder::begin(self.folder.body.get(self.start..end)?, &mut self.name)?;
+            let mut block = self.folder.body.get(self.start..end)?;
+            if self.folder.versioned {
+                (block, self.versions) =
+                    split_versions(block, files_in(self.folder.files, self.block as u64)?)?;
+            }
+            decoder = Decoder::begin(block, &mut self.name)?;
             (self.block, self.start) = (self.block + 1, end);
         } else {
             decoder.advance(0, &mut self.name)?;
@@ -269,6 +377,11 @@ impl<'a> FileCursor<'a> {
     /// Name and size of the current file.
     pub(crate) fn current(&self) -> (&[u8], u64) {
         (&self.name, self.size)
+    }
+
+    /// Version of the current file; `None` if it is unknown.
+    pub(crate) fn version(&self) -> Option<ObjectVersion> {
+        version_at(self.versions, (self.given.checked_sub(1)? % BLOCK_FILES) as usize)
     }
 }
 

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use super::block::{BLOCK_FILES, EncodedFolder, is_name, put_varint};
-use super::{FLAGS, HEADER, MAGIC, VERSION};
+use super::{HEADER, MAGIC, OBJECTS, VERSION};
 
 /// Why something cannot be added to a catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -30,6 +30,8 @@ pub struct Assembler {
     paths: Vec<u8>,
     blocks: Vec<u8>,
     suffixes: Vec<Vec<u8>>,
+    /// Whether folders of objects are added.
+    versioned: bool,
     last_path: Option<Vec<u8>>,
     content: Sha256,
     folders: u64,
@@ -57,6 +59,7 @@ impl Assembler {
             paths: Vec::new(),
             blocks: Vec::new(),
             suffixes: suffixes.to_vec(),
+            versioned: false,
             last_path: None,
             content: Sha256::new(),
             folders: 0,
@@ -65,6 +68,11 @@ impl Assembler {
             block_count: 0,
             position: HEADER,
         }
+    }
+
+    /// The same for folders of objects, which have versions.
+    pub fn of_objects(suffixes: &[Vec<u8>]) -> Assembler {
+        Assembler { versioned: true, ..Assembler::new(suffixes) }
     }
 
     /// Adds a folder, which may be empty; the root has the empty path. The caller writes `folder.body` next.
@@ -79,10 +87,12 @@ impl Assembler {
         let length: u64 = folder.blocks.iter().map(|length| u64::from(*length)).sum();
         if folder.blocks.len() as u64 != folder.files.div_ceil(BLOCK_FILES)
             || length != folder.body.len() as u64
+            || (folder.files > 0 && folder.versioned != self.versioned)
         {
             return Err(BuildError::Blocks(shown()));
         }
         let bytes = self.bytes.checked_add(folder.bytes).ok_or(BuildError::TooLarge)?;
+        hash_folder(&mut self.content, path, folder).ok_or_else(|| BuildError::Blocks(shown()))?;
         self.paths.extend_from_slice(path);
         for number in [self.files, self.block_count, self.paths.len() as u64, mtime_ns as u64, folder.bytes] {
             self.records.extend_from_slice(&number.to_le_bytes());
@@ -91,7 +101,6 @@ impl Assembler {
             self.blocks.extend_from_slice(&self.position.to_le_bytes());
             self.position += u64::from(*length);
         }
-        hash_folder(&mut self.content, path, folder.files, &folder.body);
         self.bytes = bytes;
         self.files += folder.files;
         self.block_count += folder.blocks.len() as u64;
@@ -117,7 +126,8 @@ impl Assembler {
         let mut header = Vec::with_capacity(HEADER as usize);
         header.extend_from_slice(&MAGIC);
         header.extend_from_slice(&VERSION.to_le_bytes());
-        header.extend_from_slice(&FLAGS.to_le_bytes());
+        let flags = if self.versioned { OBJECTS } else { 0 };
+        header.extend_from_slice(&flags.to_le_bytes());
         let counts = [length, self.files, self.bytes, self.folders, self.block_count];
         for number in counts.into_iter().chain([records_at, paths_at, blocks_at, suffixes_at]) {
             header.extend_from_slice(&number.to_le_bytes());
@@ -131,13 +141,16 @@ impl Assembler {
     }
 }
 
-/// Adds a folder to the digest: everything except its modification time.
-pub(super) fn hash_folder(content: &mut Sha256, path: &[u8], files: u64, body: &[u8]) {
+/// Adds a folder to the digest: everything except its modification time and the versions of objects. `None` if its
+/// blocks do not match its files.
+pub(super) fn hash_folder(content: &mut Sha256, path: &[u8], folder: &EncodedFolder) -> Option<()> {
+    let (length, blocks) = folder.bare_blocks()?;
     content.update((path.len() as u64).to_le_bytes());
     content.update(path);
-    content.update(files.to_le_bytes());
-    content.update((body.len() as u64).to_le_bytes());
-    content.update(body);
+    content.update(folder.files.to_le_bytes());
+    content.update(length.to_le_bytes());
+    blocks.into_iter().for_each(|block| content.update(block));
+    Some(())
 }
 
 /// The order of folders in a catalog: component by component, each in byte order. A slash sorts before all other bytes,

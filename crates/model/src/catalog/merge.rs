@@ -7,6 +7,7 @@ use std::collections::binary_heap::PeekMut;
 
 use super::block::{EncodedFolder, FileCursor, FolderEncoder};
 use super::build::BuildError;
+use crate::files::FileEntry;
 
 /// A run, ordered by its current name.
 struct MergeRun<'a>(FileCursor<'a>);
@@ -44,10 +45,11 @@ pub fn merge(mut runs: Vec<EncodedFolder>) -> Result<EncodedFolder, BuildError> 
             heap.push(Reverse(MergeRun(cursor)));
         }
     }
-    let mut whole = FolderEncoder::new();
+    let versioned = runs.iter().any(|run| run.versioned);
+    let mut whole = if versioned { FolderEncoder::of_objects() } else { FolderEncoder::new() };
     while let Some(mut least) = heap.peek_mut() {
-        let (name, size) = least.0.0.current();
-        whole.push(name, size)?;
+        let (name, bytes) = least.0.0.current();
+        whole.push_entry(name, FileEntry { bytes, version: least.0.0.version() })?;
         if !least.0.0.advance().ok_or_else(bad)? {
             PeekMut::pop(least);
         }

@@ -5,15 +5,16 @@
 //! ```text
 //! offset  header, 112 bytes; every number is little endian
 //!      0  magic 89 'F' 'L' 'C' 'A' 'T' 0d 0a
-//!      8  version (u32) = 1; flags (u32) = 0
+//!      8  version (u32) = 1; flags (u32): 1 if it lists an object store, else 0
 //!     16  length of the whole file; files; sum of their sizes; folders; blocks
 //!     56  offsets of folder table, paths, block index, suffixes
-//!     88  digest: the first 16 bytes of SHA-256 over folders and body, without modification times
+//!     88  digest: the first 16 bytes of SHA-256 over folders and body, without modification times and versions
 //!    104  CRC-32 of everything from the folder table to the end
 //!    108  CRC-32 of the header up to here
-//!    112  body          blocks of up to 64 files of one folder, each with its own CRC-32: see `block.rs`
+//!    112  body          blocks of up to 64 files of one folder, each with its own CRC-32: see `block.rs`. In the
+//!                       catalog of an object store, each is followed by the versions of its files
 //!         folder table  per folder, in the order of paths: first file, first block, end of its path,
-//!                       modification time (ns since 1970, signed), sum of its files' sizes
+//!                       modification time (ns since 1970, signed; 0 in an object store), sum of its files' sizes
 //!         paths         of the folders, relative to the root, concatenated; the root's is empty
 //!         block index   offset of every block
 //!         suffixes      required suffixes of listed files: count, then length and bytes of each (varints)
@@ -40,12 +41,14 @@ pub use build::{Assembler, BuildError, CatalogFrame, path_order};
 pub use contents::{CatalogContents, SuffixCount};
 pub use merge::merge;
 
+use crate::files::FileEntry;
 use crate::names::Name;
 
 /// A byte that is not text, the type, and a line end that text-mode transfers change.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89FLCAT\r\n";
 pub(crate) const VERSION: u32 = 1;
-pub(crate) const FLAGS: u32 = 0;
+/// The flag of a catalog that lists an object store.
+pub(crate) const OBJECTS: u32 = 1;
 /// Length of the header, which is the offset of the body.
 pub const HEADER: u64 = 112;
 /// Length of a record of the folder table.
@@ -82,6 +85,7 @@ pub struct Catalog<B> {
 /// The verified header.
 #[derive(Clone, Copy, Debug)]
 struct CatalogHeader {
+    objects: bool,
     files: u64,
     total_bytes: u64,
     folders: usize,
@@ -122,9 +126,19 @@ impl<B: AsRef<[u8]>> Catalog<B> {
         self.facts.files
     }
 
+    /// Whether it lists an object store: then it has versions of files, but no modification times of folders.
+    pub fn lists_objects(&self) -> bool {
+        self.facts.objects
+    }
+
     /// Sum of the sizes of all files.
     pub fn total_bytes(&self) -> u64 {
         self.facts.total_bytes
+    }
+
+    /// The catalog itself.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.as_ref()
     }
 
     /// Length of the catalog itself.
@@ -201,9 +215,9 @@ impl<B: AsRef<[u8]>> Catalog<B> {
         first_file(self.find_folder(path))..first_file(self.find_folder(&[path, b"\x01"].concat()))
     }
 
-    /// Writes the path of file `index`, relative to the root, into `name` and returns its size. The time is logarithmic
-    /// in the number of folders, plus at most 64 names; it allocates only if the buffer is too short.
-    pub fn entry(&self, index: u64, name: &mut Name) -> Result<u64, CatalogError> {
+    /// Writes the path of file `index`, relative to the root, into `name` and returns its size and version. The time is
+    /// logarithmic in the number of folders, plus at most 64 names; it allocates only if the buffer is too short.
+    pub fn entry(&self, index: u64, name: &mut Name) -> Result<FileEntry, CatalogError> {
         name.refill(|buffer| {
             let folder = self.folder_of(index)?;
             buffer.extend_from_slice(folder.path);
@@ -215,15 +229,22 @@ impl<B: AsRef<[u8]>> Catalog<B> {
             let block = folder.first_block.checked_add(within / BLOCK_FILES);
             let range = block.and_then(|block| self.block(block)).ok_or(corrupt(self.facts.blocks_at))?;
             let bytes = self.bytes.as_ref().get(range.clone()).unwrap_or_default();
-            block::look_up(bytes, within % BLOCK_FILES, buffer).ok_or(corrupt(range.start))
+            let at = within % BLOCK_FILES;
+            let entry = if self.facts.objects {
+                let files = block::files_in(folder.files, within / BLOCK_FILES);
+                files.and_then(|files| block::look_up_object(bytes, files, at, buffer))
+            } else {
+                block::look_up(bytes, at, buffer).map(FileEntry::of_size)
+            };
+            entry.ok_or(corrupt(range.start))
         })
     }
 
     /// The files of folder `at` in encoded form.
     pub fn encoded(&self, at: usize) -> Result<EncodedFolder, CatalogError> {
         let folder = self.folder(at).ok_or(corrupt(self.facts.records_at))?;
-        let mut encoded =
-            EncodedFolder { files: folder.files, bytes: folder.bytes, blocks: Vec::new(), body: Vec::new() };
+        let (files, bytes, versioned) = (folder.files, folder.bytes, self.facts.objects);
+        let mut encoded = EncodedFolder { files, bytes, versioned, ..EncodedFolder::default() };
         let first = folder.first_block;
         for block in first..first.saturating_add(folder.files.div_ceil(BLOCK_FILES)) {
             let range = self.block(block).ok_or(corrupt(self.facts.blocks_at))?;
@@ -244,7 +265,7 @@ impl<B: AsRef<[u8]>> Catalog<B> {
         for at in 0..self.facts.folders {
             let encoded = self.encoded(at)?;
             let folder = self.folder(at).ok_or(corrupt(self.facts.records_at))?;
-            build::hash_folder(&mut content, folder.path, folder.files, &encoded.body);
+            build::hash_folder(&mut content, folder.path, &encoded).ok_or(corrupt(self.facts.blocks_at))?;
         }
         if content.finalize()[..16] == self.facts.digest { Ok(()) } else { Err(corrupt(HEADER as usize)) }
     }
@@ -341,10 +362,12 @@ impl CatalogHeader {
         if word(header, 108) != Some(crc32fast::hash(&header[..108])) {
             return Err(corrupt(0));
         }
-        // Unknown flags mean a later layout.
-        if word(header, 12) != Some(FLAGS) {
-            return Err(CatalogError::OtherVersion { found: version });
-        }
+        let objects = match word(header, 12) {
+            Some(0) => false,
+            Some(OBJECTS) => true,
+            // Unknown flags mean a later layout.
+            _ => return Err(CatalogError::OtherVersion { found: version }),
+        };
         let field = |at: usize| number(header, at).unwrap_or(0);
         let expected = field(16);
         if found < expected {
@@ -357,6 +380,7 @@ impl CatalogHeader {
         let mut digest = [0; 16];
         digest.copy_from_slice(&header[88..104]);
         let facts = CatalogHeader {
+            objects,
             files: field(24),
             total_bytes: field(32),
             folders: place(40)?,

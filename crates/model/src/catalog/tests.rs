@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::objects::ObjectVersion;
 
 /// A folder's modification time, and its files by name.
 type Content = (i64, BTreeMap<Vec<u8>, u64>);
@@ -18,12 +19,23 @@ fn ordered(tree: &Tree) -> Vec<(&Vec<u8>, &Content)> {
     folders
 }
 
+/// A version that depends on the name; some files have none.
+fn version(name: &[u8]) -> Option<ObjectVersion> {
+    ObjectVersion::of_tag(if name.len().is_multiple_of(5) { b"" } else { name })
+}
+
 fn encode(tree: &Tree, suffixes: &[Vec<u8>]) -> Vec<u8> {
-    let mut assembler = Assembler::new(suffixes);
+    encode_as(tree, suffixes, false)
+}
+
+fn encode_as(tree: &Tree, suffixes: &[Vec<u8>], objects: bool) -> Vec<u8> {
+    let mut assembler = if objects { Assembler::of_objects(suffixes) } else { Assembler::new(suffixes) };
     let mut body = Vec::new();
     for (path, (mtime, files)) in ordered(tree) {
-        let mut encoder = FolderEncoder::new();
-        files.iter().for_each(|(name, size)| encoder.push(name, *size).unwrap());
+        let mut encoder = if objects { FolderEncoder::of_objects() } else { FolderEncoder::new() };
+        for (name, size) in files {
+            encoder.push_entry(name, FileEntry { bytes: *size, version: version(name) }).unwrap();
+        }
         let folder = encoder.finish();
         assembler.push(path, *mtime, &folder).unwrap();
         body.extend_from_slice(&folder.body);
@@ -81,16 +93,22 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_file_is_returned(tree in tree(), suffixes in proptest::collection::vec(name(), 0..3)) {
-        let bytes = encode(&tree, &suffixes);
+    fn every_file_is_returned(
+        tree in tree(), suffixes in proptest::collection::vec(name(), 0..3), objects in any::<bool>()
+    ) {
+        let bytes = encode_as(&tree, &suffixes, objects);
         let catalog = Catalog::parse(bytes.as_slice()).unwrap();
+        prop_assert_eq!(catalog.lists_objects(), objects);
+        prop_assert_eq!(catalog.digest(), Catalog::parse(encode(&tree, &suffixes)).unwrap().digest());
         let expected = files(&tree);
         prop_assert_eq!(catalog.files(), expected.len() as u64);
         prop_assert_eq!(catalog.total_bytes(), expected.iter().map(|(_, size)| size).sum::<u64>());
         prop_assert_eq!(catalog.suffixes(), suffixes);
         let mut name = Name::default();
         for (index, (path, size)) in expected.iter().enumerate() {
-            prop_assert_eq!(catalog.entry(index as u64, &mut name).unwrap(), *size);
+            let last = path.rsplit(|byte| *byte == b'/').next().unwrap();
+            let entry = FileEntry { bytes: *size, version: version(last).filter(|_| objects) };
+            prop_assert_eq!(catalog.entry(index as u64, &mut name).unwrap(), entry);
             prop_assert_eq!(name.as_c_str().to_bytes(), path.as_slice());
         }
         let files = catalog.files();
@@ -111,9 +129,9 @@ proptest! {
 
     #[test]
     fn a_change_of_any_byte_is_detected(
-        tree in tree(), at in any::<prop::sample::Index>(), flip in 1u8..
+        tree in tree(), at in any::<prop::sample::Index>(), flip in 1u8.., objects in any::<bool>()
     ) {
-        let mut bytes = encode(&tree, &[]);
+        let mut bytes = encode_as(&tree, &[], objects);
         let at = at.index(bytes.len());
         bytes[at] ^= flip;
         match Catalog::parse(bytes.as_slice()) {
@@ -126,7 +144,7 @@ proptest! {
                 let mut refused = 0;
                 for (index, (path, size)) in files(&tree).iter().enumerate() {
                     match catalog.entry(index as u64, &mut name) {
-                        Ok(found) => prop_assert_eq!((name.as_bytes(), found), (path.as_slice(), *size)),
+                        Ok(found) => prop_assert_eq!((name.as_bytes(), found.bytes), (path.as_slice(), *size)),
                         Err(_) => refused += 1,
                     }
                 }
@@ -146,9 +164,10 @@ proptest! {
     #[test]
     fn garbage_with_valid_checksums_is_refused_or_harmless(
         tree in tree(),
-        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        objects in any::<bool>()
     ) {
-        let mut bytes = encode(&tree, &[]);
+        let mut bytes = encode_as(&tree, &[], objects);
         for (at, value) in changes {
             let at = at.index(bytes.len() - 12) + 12;
             bytes[at] = value;
@@ -204,6 +223,43 @@ fn the_digest_covers_paths_and_sizes() {
     *files.values_mut().next().unwrap() += 1;
     assert_ne!(digest(&tree), digest(&other), "sizes do");
     assert_eq!(digest(&tree).len(), 32);
+}
+
+#[test]
+fn runs_that_are_appended_become_the_same_folder() {
+    let names: Vec<String> = (0..500).map(|i| format!("{i:05}{}", "y".repeat(i % 3))).collect();
+    let encode = |names: &[String]| {
+        let mut encoder = FolderEncoder::of_objects();
+        for name in names {
+            let entry = FileEntry { bytes: name.len() as u64, version: version(name.as_bytes()) };
+            encoder.push_entry(name.as_bytes(), entry).unwrap();
+        }
+        encoder.finish()
+    };
+    let whole = encode(&names);
+    for length in [1, 7, 64, 100, 500] {
+        let mut encoder = FolderEncoder::of_objects();
+        names.chunks(length).for_each(|part| encoder.append(&encode(part)).unwrap());
+        assert_eq!(encoder.finish(), whole, "runs of {length}");
+        assert_eq!(merge(names.chunks(length).map(encode).collect()).unwrap(), whole);
+    }
+    let mut encoder = FolderEncoder::of_objects();
+    encoder.append(&whole).unwrap();
+    assert_eq!(encoder.append(&encode(&names[3..4])), Err(BuildError::Order(names[3].clone())));
+}
+
+#[test]
+fn a_catalog_is_of_files_or_of_objects() {
+    let mut encoder = FolderEncoder::of_objects();
+    encoder.push(b"x", 1).unwrap();
+    let folder = encoder.finish();
+    assert_eq!(Assembler::new(&[]).push(b"a", 0, &folder), Err(BuildError::Blocks("a".into())));
+    Assembler::of_objects(&[]).push(b"a", 0, &folder).unwrap();
+    let mut bytes = encode_as(&dlio(10, 2), &[], true);
+    bytes[12] = 2;
+    let header = crc32fast::hash(&bytes[..108]).to_le_bytes();
+    bytes[108..112].copy_from_slice(&header);
+    assert_eq!(Catalog::parse(bytes).unwrap_err(), CatalogError::OtherVersion { found: 1 });
 }
 
 #[test]

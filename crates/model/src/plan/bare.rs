@@ -20,6 +20,10 @@ impl Measure for Bare {
         Ok(shape.sample_bytes() * (samples.end - samples.start))
     }
 
+    fn requests(&self, shape: &FileShape<'_>, samples: Range<u64>, largest: u64) -> Result<u64, String> {
+        Ok(self.read_bytes(shape, samples)?.div_ceil(largest))
+    }
+
     fn unit(&self, _shape: &FileShape<'_>) -> Unit {
         self.0
     }

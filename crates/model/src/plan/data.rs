@@ -21,6 +21,8 @@ pub trait Measure: std::fmt::Debug {
     fn file_size(&self, shape: &FileShape<'_>) -> Result<FileSize, String>;
     /// Bytes read to get these samples of a file in one visit.
     fn read_bytes(&self, shape: &FileShape<'_>, samples: Range<u64>) -> Result<u64, String>;
+    /// Requests of at most `largest` bytes that this takes.
+    fn requests(&self, shape: &FileShape<'_>, samples: Range<u64>, largest: u64) -> Result<u64, String>;
     /// The smallest part of a file that can be read on its own.
     fn unit(&self, shape: &FileShape<'_>) -> Unit;
     /// Whether files are read as streams, from start to end.

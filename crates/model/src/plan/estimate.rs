@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::data::nominal_record_bytes;
-use super::{Data, EvalPlan, LoaderPlan, PhasePlan, Placement, Request};
+use super::{Data, EvalPlan, LoaderPlan, PhasePlan, Placement, Request, RequestDemand};
 use crate::mlperf::{Rounding, SizeFloors, SizeInput};
 use crate::order::Shards;
 use crate::spec::{Preprocess, Spec, Verify};
@@ -80,6 +80,9 @@ pub struct Estimate {
     pub memory_bytes: u64,
     /// Per accelerator; `None` if steps have no compute time, because the demand is then unlimited.
     pub demand: Option<Demand>,
+    /// Requests to an object store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<RequestDemand>,
     /// Compute time of all steps of all epochs: the length of the run if no batch is late.
     pub compute_seconds: f64,
     pub mlperf: SizeRule,
@@ -98,10 +101,15 @@ impl Estimate {
         let phases = spec.train.epochs.saturating_add(evals);
         let mut memory = memory(request, data, loader, &train.shards, phases);
         memory.extend(compared_whole(spec, request, data, loader));
+        let demand = demand(data, train);
+        let samples_per_second = demand.map(|demand| demand.samples_per_second);
+        let requests = RequestDemand::new(spec, request, data, loader, samples_per_second);
+        memory.extend(requests.map(|requests| connections(request, loader, &requests)));
         Estimate {
             memory_bytes: memory.iter().fold(0, |sum, term| sum.saturating_add(term.bytes)),
             memory,
-            demand: demand(data, train),
+            demand,
+            requests,
             compute_seconds: compute_seconds(spec, train, eval),
             mlperf: SizeRule::new(
                 spec,
@@ -208,6 +216,15 @@ fn memory(
     optional("file sizes".to_owned(), each(data.table_bytes()), "dataset.num_files_train");
     optional(format!("results of {phases} phases"), each(phases.saturating_mul(PHASE_BYTES)), "train.epochs");
     terms
+}
+
+fn connections(request: &Request<'_>, loader: &LoaderPlan, demand: &RequestDemand) -> MemoryTerm {
+    let (count, threads) = (demand.most_in_flight, loader.host_threads(request));
+    MemoryTerm {
+        what: format!("{count} connections, {threads} windows"),
+        bytes: request.store.requests.memory(count, threads),
+        lower: "storage.requests_in_flight, --ranks or reader.read_threads".to_owned(),
+    }
 }
 
 /// Compressed files are compressed again to compare them, so the bytes that a reader reads are kept until then.

@@ -39,8 +39,8 @@ fn reading(spec: &Spec, plan: &TrainingPlan) -> Vec<(&'static str, &'static str)
         (true, true) => None,
     };
     let keys = [
-        ("reader.readahead", reader.readahead != Readahead::Normal, why(store.holds_files, NO_FILES)),
-        ("reader.odirect", reader.odirect, why(store.holds_files, NO_FILES)),
+        ("reader.readahead", reader.readahead != Readahead::Normal, why(store.opens_files(), NO_FILES)),
+        ("reader.odirect", reader.odirect, why(store.opens_files(), NO_FILES)),
         ("reader.cache", reader.cache != CacheState::Cold, why(store.cached, NO_CACHE)),
         ("reader.cache_proof", reader.cache_proof != CacheProof::Exact, why(store.cached, NO_CACHE)),
         ("reader.drop_caches", reader.drop_caches, why(store.cached, NO_CACHE)),

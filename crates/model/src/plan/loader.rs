@@ -98,6 +98,8 @@ impl PreprocessPlan {
 /// Maximum size of a single read. Larger reads were not faster on any file system we measured, and cost memory per
 /// reader.
 const TRANSFER_BYTES: u64 = 1 << 20;
+/// The same for a request to an object store, which costs a round trip, whereas its bytes need no buffer of this size.
+const RANGE_BYTES: u64 = 8 << 20;
 /// The minimum to which a memory limit reduces it.
 const SMALLEST_TRANSFER: u64 = 64 << 10;
 
@@ -129,7 +131,8 @@ impl LoaderPlan {
         let Placement { ranks_per_process, processes_per_host, .. } = request.placement;
         let cores = request.cores / processes_per_host.max(1);
         let batch_bytes = reader.batch_size.saturating_mul(data.largest_sample());
-        let transfer_bytes = reader.transfer_size.unwrap_or(TRANSFER_BYTES);
+        let default = if request.store.is_objects() { RANGE_BYTES } else { TRANSFER_BYTES };
+        let transfer_bytes = reader.transfer_size.unwrap_or(default);
         let largest = data.largest_file().map(|bytes| bytes.next_multiple_of(4096).max(4096));
         let plan = LoaderPlan {
             discipline,
@@ -169,9 +172,11 @@ impl LoaderPlan {
         }
     }
 
-    /// Read buffers that the readers of one host use at the same time.
+    /// Read buffers of the transfer size that the readers of one host use at the same time. Bytes of objects pass
+    /// through a small buffer of their thread.
     pub fn buffers(&self, request: &Request<'_>) -> u64 {
         match request.store.threads {
+            _ if request.store.is_objects() => 0,
             Threads::PerReader => self.host_threads(request),
             Threads::PerCore if request.store.brings_bytes => self.host_readers(request),
             Threads::PerCore | Threads::One => 0,

@@ -9,6 +9,7 @@ mod differences;
 mod estimate;
 mod idle;
 mod loader;
+mod requests;
 pub(crate) mod store;
 mod training;
 mod variants;
@@ -27,6 +28,7 @@ pub use differences::{FieldDifference, differences};
 pub use estimate::{Demand, Estimate, MemoryTerm, SizeRule};
 pub use idle::idle;
 pub use loader::{Discipline, LoaderPlan, PreprocessPlan, ReadWindow, Threads};
+pub use requests::{RequestDemand, RequestPlan, WINDOW_BYTES};
 pub use store::{Medium, Mode, StorePlan};
 
 use training::STEPS_PER_BATCH_AHEAD;

@@ -4,15 +4,17 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::Threads;
+use super::{RequestPlan, Threads};
 use crate::spec::Readahead;
 
 /// What serves the requests of a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Medium {
-    /// A storage system: results describe it.
+    /// A file system: results describe its storage.
     #[default]
     Storage,
+    /// An object store, reached over the network: no page cache of this host is involved, and nothing is opened.
+    Objects,
     /// A model of a device, which computes how long requests would take.
     Simulated,
     /// Nothing: requests complete at once, so a result shows the ceiling of feedline itself.
@@ -51,6 +53,8 @@ pub struct StorePlan {
     pub threads: Threads,
     /// The requested mode.
     pub mode: Mode,
+    /// How requests are made, if it is an object store.
+    pub requests: RequestPlan,
 }
 
 impl StorePlan {
@@ -60,9 +64,18 @@ impl StorePlan {
         StorePlan { text, medium, threads, ..StorePlan::default() }
     }
 
-    /// Whether file accesses bypass the page cache.
+    /// Whether file accesses bypass the page cache. Requests to an object store never meet it.
     pub fn bypasses_cache(&self) -> bool {
-        self.holds_files && !self.cached
+        self.opens_files() && !self.cached
+    }
+
+    /// Whether data is in files that this host opens, and not in objects, or nowhere.
+    pub fn opens_files(&self) -> bool {
+        self.holds_files && !self.is_objects()
+    }
+
+    pub fn is_objects(&self) -> bool {
+        self.medium == Medium::Objects
     }
 
     pub fn is_null(&self) -> bool {
@@ -103,6 +116,8 @@ struct WrittenTier {
     store: String,
     holds_files: bool,
     past_cache: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    objects: bool,
 }
 
 impl WrittenTier {
@@ -111,12 +126,14 @@ impl WrittenTier {
             store: plan.text.clone(),
             holds_files: plan.holds_files,
             past_cache: plan.bypasses_cache(),
+            objects: plan.is_objects(),
         }
     }
 
     fn read(self) -> StorePlan {
-        let cached = self.holds_files && !self.past_cache;
-        StorePlan { holds_files: self.holds_files, cached, ..StorePlan::unresolved(self.store) }
+        let cached = self.holds_files && !self.past_cache && !self.objects;
+        let medium = if self.objects { Medium::Objects } else { Medium::default() };
+        StorePlan { holds_files: self.holds_files, cached, medium, ..StorePlan::unresolved(self.store) }
     }
 }
 
@@ -147,6 +164,29 @@ pub(crate) mod tier {
             deserializer: D,
         ) -> Result<Option<StorePlan>, D::Error> {
             Ok(Option::<WrittenTier>::deserialize(deserializer)?.map(WrittenTier::read))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    struct Tier(#[serde(with = "tier")] StorePlan);
+
+    #[test]
+    fn objects_meet_no_page_cache_also_in_a_plan_that_was_read_back() {
+        let (text, medium) = ("s3".to_owned(), Medium::Objects);
+        let objects = StorePlan { text, medium, holds_files: true, ..StorePlan::default() };
+        let files = StorePlan { medium: Medium::Storage, ..objects.clone() };
+        assert!(files.bypasses_cache() && files.opens_files());
+        assert!(!objects.bypasses_cache() && !objects.opens_files() && objects.is_objects());
+        for plan in [objects, files] {
+            let written = serde_json::to_value(Tier(plan.clone())).unwrap();
+            assert_eq!(written.get("objects").is_some(), plan.is_objects(), "{written}");
+            let Tier(again) = serde_json::from_value(written).unwrap();
+            assert_eq!(again, plan);
         }
     }
 }

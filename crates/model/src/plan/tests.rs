@@ -3,7 +3,7 @@
 use super::bare::{Bare, buffered};
 use super::*;
 use crate::checkpoint::Scale;
-use crate::files::FileList;
+use crate::files::{FileEntry, FileList};
 use crate::names::Name;
 use crate::order::Unit;
 use crate::spec::{self, CacheState, Override, Preprocess, Shuffle, WorkloadSource};
@@ -120,6 +120,19 @@ fn a_plan_is_written_without_size_tables_and_gets_them_back() {
 }
 
 #[test]
+fn an_object_store_has_large_ranges_and_no_page_cache() {
+    let (text, medium) = ("s3".to_owned(), Medium::Objects);
+    let store = StorePlan { text, medium, cached: false, threads: Threads::PerCore, ..buffered().clone() };
+    let spec = small(&["dataset.record_length_bytes=100000000", "reader.cache=warm", "reader.odirect=true"]);
+    let plan = TrainingPlan::resolve(&spec, &Request { store: &store, ..request(1) }).unwrap();
+    assert_eq!((plan.loader.transfer_bytes, plan.cache), (8 << 20, None));
+    assert!(!plan.estimate.memory.iter().any(|term| term.what.contains("read buffers")));
+    let idle = idle(&spec, &plan).into_iter().map(|(key, _)| key);
+    let given = ["reader.odirect", "reader.cache", "reader.transfer_size"];
+    assert_eq!(idle.filter(|key| given.contains(key)).collect::<Vec<_>>(), given[..2]);
+}
+
+#[test]
 fn existing_files_have_no_computed_sizes() {
     let split = |first, files| ListedSplit { first, files, bytes: files * 1000 };
     let (origin, train, valid) = (ListOrigin::Catalog, split(0, 100), split(100, 10));
@@ -159,7 +172,10 @@ fn sizes_as_found_replace_the_computed_ones() {
     assert_eq!((data.train.bytes, data.largest_file(), data.table_bytes()), (504_950, Some(5099), 800));
     assert!(data.computed().is_none() && data.exact && data.visit_bytes.is_none(), "the layout is unknown");
     let (mut name, [train, _]) = (Name::default(), data.found().unwrap());
-    assert_eq!((train.entry(99, &mut name), name.as_str()), (Ok(5099), data.train.names.of(99).as_str()));
+    assert_eq!(
+        (train.entry(99, &mut name), name.as_str()),
+        (Ok(FileEntry::of_size(5099)), data.train.names.of(99).as_str())
+    );
     let uniform = &same.trained().unwrap().data;
     assert_eq!((uniform.train.bytes, uniform.table_bytes()), (700_000, 0), "equal sizes need no table");
     assert_ne!(same.digest(), each.digest());

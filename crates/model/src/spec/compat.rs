@@ -179,7 +179,7 @@ mod tests {
     fn read_by(text: &str, sets: &[&str], dlio_keys: &'static [&'static str]) -> ParsedWorkload {
         let sets: Vec<Override> =
             sets.iter().map(|set| Override::hydra(set, format!("--set {set}"))).collect();
-        let rules = ReadRules { unknown_keys: UnknownKeys::Report, dlio_keys };
+        let rules = ReadRules { unknown_keys: UnknownKeys::Report, dlio_keys, objects: false };
         read_with(WorkloadSource { name: "w.yaml", text }, &sets, rules).unwrap()
     }
 

@@ -11,7 +11,8 @@ dataset: {format: npz, num_files_train: 64, num_files_eval: 8}
 reader: {data_loader: pytorch}
 ";
 
-const RULES: ReadRules = ReadRules { unknown_keys: UnknownKeys::Report, dlio_keys: super::DLIO_NUMBERS };
+const RULES: ReadRules =
+    ReadRules { unknown_keys: UnknownKeys::Report, dlio_keys: super::DLIO_NUMBERS, objects: false };
 
 fn base() -> Spec {
     read_with(WorkloadSource { name: "config.yaml", text: BASE }, &[], RULES).unwrap().spec
@@ -75,6 +76,19 @@ const OURS: &[&str] = &[
     "compat.*",
     "sweep.*",
     "storage.store",
+    "storage.endpoint_count",
+    "storage.account",
+    "storage.account_key",
+    "storage.sas_token",
+    "storage.anonymous",
+    "storage.ca_bundle",
+    "storage.proxy",
+    "storage.requests_in_flight",
+    "storage.part_size",
+    "storage.parts_in_flight",
+    "storage.retry_attempts",
+    "storage.retry_deadline",
+    "storage.silence_timeout",
     "output.strict",
     "dataset.catalog",
     "dataset.size_law",

@@ -11,7 +11,7 @@ use super::{
 
 /// The settings by key, as `dlio_benchmark` reads them, in the form of a workload file. Unknown keys are left out.
 pub fn all_settings(source: WorkloadSource<'_>) -> Result<BTreeMap<&'static str, String>, SpecError> {
-    let rules = ReadRules { unknown_keys: UnknownKeys::Report, dlio_keys: DLIO_NUMBERS };
+    let rules = ReadRules { unknown_keys: UnknownKeys::Report, dlio_keys: DLIO_NUMBERS, objects: false };
     let spec = read_with(source, &[], rules)?.spec;
     let mut settings = BTreeMap::new();
     for row in table::rows() {

@@ -16,6 +16,7 @@ mod listing;
 #[cfg(test)]
 mod mistakes;
 mod names;
+mod objects;
 mod overrides;
 mod pairs;
 mod plain;
@@ -42,13 +43,14 @@ pub use names::{
     StorageType, Verify,
 };
 pub(crate) use names::{CacheProof, CheckpointMode, Datatype, Loader, OnError, Retain, Shuffle};
+pub use objects::address_mistake;
 pub use overrides::{Override, OverrideValue};
 pub use plain::plain_yaml;
 pub use schema::{KeyRow, KeyStatus, KeyUnit, ValueKind, canonical_key, expected, nearest};
 pub use table::rows;
 pub use time::Time;
 pub(crate) use typed::TransformerSpec;
-pub use typed::{Column, Spec, SweepSpec};
+pub use typed::{Column, ObjectSpec, Spec, SweepSpec};
 
 use crate::secret;
 use crate::warning::Warning;
@@ -95,6 +97,8 @@ pub struct ReadRules {
     pub unknown_keys: UnknownKeys,
     /// The keys of `compat` with DLIO's behaviour, unless the workload says otherwise.
     pub dlio_keys: &'static [&'static str],
+    /// Whether the front end places data in an object store, whatever the workload says.
+    pub objects: bool,
 }
 
 impl From<UnknownKeys> for ReadRules {

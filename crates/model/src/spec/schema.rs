@@ -49,9 +49,10 @@ pub enum KeyStatus {
     WithCheckpoints,
     /// It has an effect under the name dlio_benchmark; elsewhere a value other than the default causes a warning.
     InDropIn(&'static str),
-    /// It is for object stores, which are not supported yet; a value other than the default causes a warning.
+    /// It has an effect if data or checkpoints are in an object store; otherwise a value other than the default causes
+    /// a warning.
     OfObjects,
-    /// It is valid but not supported yet; a value other than the default causes a warning.
+    /// It is valid but has no effect in this version; a value other than the default causes a warning.
     Later(&'static str),
     /// It has no effect by design; giving it causes a warning.
     NoEffect(&'static str),

@@ -10,7 +10,7 @@ use super::names::{Framework, Loader, StorageType};
 use super::schema::{KeyRow, KeyStatus, canonical_path};
 use super::typed::{Settings, Spec};
 use super::value::{Node, Origin, Value};
-use super::{ReadRules, UnknownKeys, compat, pairs, table, yaml};
+use super::{ReadRules, UnknownKeys, compat, objects, pairs, table, yaml};
 use crate::warning::{KeyOrigin, Warning};
 
 /// Keys with their standard deviation in a separate key.
@@ -53,7 +53,8 @@ pub(super) fn settle(
         return Err(error);
     }
     let spec = Spec::read(&mut Settings(settings))?;
-    match texts.errors(pairs::check(&spec, given)) {
+    let problems = pairs::check(&spec, given).into_iter().chain(objects::check(&spec, given)).collect();
+    match texts.errors(problems) {
         Some(error) => Err(error),
         None => Ok((spec, warnings)),
     }
@@ -137,6 +138,8 @@ struct ReasonContext<'a> {
     /// Whether the program has DLIO's name.
     is_drop_in: bool,
     storage: StorageType,
+    /// Whether data or checkpoints are in an object store.
+    objects: bool,
 }
 
 impl<'a> ReasonContext<'a> {
@@ -145,25 +148,28 @@ impl<'a> ReasonContext<'a> {
             Some(Setting::Text(word)) => StorageType::named(word),
             _ => None,
         };
+        let saves = is_true(checked, "workflow.checkpoint", false);
         ReasonContext {
             checked,
-            saves: is_true(checked, "workflow.checkpoint", false),
+            saves,
             is_drop_in: rules.unknown_keys == UnknownKeys::Report,
             storage: storage.unwrap_or(StorageType::LocalFs),
+            objects: rules.objects || objects::names_objects(checked, saves),
         }
     }
 
-    /// Why a key of object stores has no effect.
-    fn no_objects(&self) -> &'static str {
-        match self.storage {
+    /// Why a key of object stores has no effect; `None` if it has.
+    fn no_objects(&self) -> Option<&'static str> {
+        let why = match self.storage {
             StorageType::LocalFs | StorageType::ParallelFs => {
-                "it is for object stores, and storage.storage_type has files"
+                "it is for object stores, and data and checkpoints are files"
             }
             StorageType::DirectFs => {
                 "feedline itself reads the files of direct_fs with O_DIRECT, without a client library"
             }
-            _ => "object stores are not supported yet",
-        }
+            _ => "it is for object stores, and this storage type is not supported",
+        };
+        (!self.objects).then_some(why)
     }
 }
 
@@ -228,7 +234,7 @@ fn reason(row: &KeyRow, setting: &Setting, context: &ReasonContext<'_>) -> Optio
         _ if is(row.default) => None,
         KeyStatus::WithCheckpoints => (!context.saves).then_some("workflow.checkpoint is off"),
         KeyStatus::InDropIn(why) => (!context.is_drop_in).then_some(why),
-        KeyStatus::OfObjects => Some(context.no_objects()),
+        KeyStatus::OfObjects => context.no_objects(),
         KeyStatus::Later(why) => Some(why),
     }
 }

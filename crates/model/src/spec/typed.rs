@@ -12,6 +12,7 @@ use super::names::{
     Preprocess, Readahead, Retain, SaveMode, Semantics, Shuffle, StorageType, Verify,
 };
 use super::time::Time;
+use crate::secret::Secret;
 use crate::shape::Element;
 
 /// The checked settings by key; reading a field removes its setting.
@@ -36,7 +37,7 @@ macro_rules! spec {
         $(; $($(#[$part_doc:meta])* $part:ident : $part_type:ident,)*)?
     })+) => { $(
         $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, PartialEq, Serialize)]
         pub struct $name {
             $($(#[$field_doc])* pub $field: $type,)*
             $($($(#[$part_doc])* pub $part: $part_type,)*)?
@@ -248,6 +249,47 @@ spec! {
         storage_root: String = "storage.storage_root",
         /// `None`: by storage_type and reader.odirect.
         store: Option<String> = "storage.store",
+        ;
+        objects: ObjectSpec,
+    }
+    /// How to reach an object store. Without a value, the environment and the service's own defaults decide.
+    ObjectSpec {
+        endpoint_uris: Vec<String> = "storage.endpoint_uris",
+        /// `None`: all of them.
+        endpoint_count: Option<u64> = "storage.endpoint_count",
+        use_mpi_endpoint_distribution: bool = "storage.use_mpi_endpoint_distribution",
+        /// Wins over `account_name`.
+        account: Option<String> = "storage.account",
+        account_key: Option<Secret> = "storage.account_key",
+        sas_token: Option<Secret> = "storage.sas_token",
+        anonymous: bool = "storage.anonymous",
+        ca_bundle: Option<String> = "storage.ca_bundle",
+        proxy: Option<Secret> = "storage.proxy",
+        requests_in_flight: u64 = "storage.requests_in_flight",
+        part_size: u64 = "storage.part_size",
+        parts_in_flight: u64 = "storage.parts_in_flight",
+        /// Wins over `s3_max_attempts`.
+        retry_attempts: Option<u64> = "storage.retry_attempts",
+        retry_deadline: f64 = "storage.retry_deadline",
+        silence_timeout: f64 = "storage.silence_timeout",
+        endpoint_url: Option<String> = "storage.storage_options.endpoint_url",
+        secure: bool = "storage.storage_options.secure",
+        region: Option<String> = "storage.storage_options.region",
+        /// Whether paths contain the bucket even if no endpoint is given.
+        s3_force_path_style: bool = "storage.storage_options.s3_force_path_style",
+        uri_scheme: String = "storage.storage_options.uri_scheme",
+        use_full_object_uri: bool = "storage.storage_options.use_full_object_uri",
+        access_key_id: Option<Secret> = "storage.storage_options.access_key_id",
+        secret_access_key: Option<Secret> = "storage.storage_options.secret_access_key",
+        session_token: Option<Secret> = "storage.storage_options.session_token",
+        s3_profile: Option<String> = "storage.storage_options.s3_profile",
+        connection_string: Option<Secret> = "storage.storage_options.connection_string",
+        account_url: Option<String> = "storage.storage_options.account_url",
+        account_name: Option<String> = "storage.storage_options.account_name",
+        /// Per reader; the smaller of the two counts.
+        prefetch_window: Option<u64> = "storage.storage_options.prefetch_window",
+        max_outstanding: Option<u64> = "storage.storage_options.max_outstanding",
+        s3_max_attempts: u64 = "storage.storage_options.s3_max_attempts",
     }
     OutputSpec {
         folder: Option<String> = "output.folder",
@@ -319,7 +361,7 @@ macro_rules! plain_fields {
 }
 plain_fields! {
     bool => Flag, i64 => Integer, f64 => Number, String => Text, Time => Time, Vec<Column> => Columns,
-    Vec<String> => Texts,
+    Vec<String> => Texts, Secret => Secret,
 }
 
 /// A field with a fixed set of words.
@@ -402,7 +444,7 @@ macro_rules! optional_fields {
         }
     )+ };
 }
-optional_fields! { f64, String, PlottedFigure }
+optional_fields! { f64, String, Secret, PlottedFigure }
 
 impl SpecField for Vec<u64> {
     fn from_setting(setting: Setting) -> Option<Self> {

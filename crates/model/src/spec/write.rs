@@ -1,5 +1,5 @@
 //! Writes the spec as a workload file: every key that has an effect, and unsupported keys that differ from their
-//! default. Reading the text gives the same spec.
+//! default. Secrets are left out. Apart from them, reading the text gives the same spec.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,8 @@ impl Spec {
 fn worth_writing(key: &str, setting: &Setting) -> bool {
     let KeyLookup::Key(row) = look_up(key) else { return true };
     match (setting, row.status) {
-        (Setting::Nothing, _) => false,
+        // What is shown in place of a secret must not be taken for one.
+        (Setting::Nothing | Setting::Secret(_), _) => false,
         (_, KeyStatus::Used) => true,
         _ => default_setting(row).ok().as_ref() != Some(setting),
     }

@@ -9,7 +9,7 @@
 //! Neither observation proves anything about bytes that are not stored (holes) or are stored in another form.
 
 use super::rules::{RuleResult, STOP_READERS};
-use super::{RuleOutcome, TrainingCase};
+use super::{RuleOutcome, TrainingCase, objects};
 use crate::ledger::{ObservedCache, Phase, StorageLayout};
 use crate::plan::{CachePlan, Medium, PhasePlan, TrainingPlan};
 use crate::spec::CacheState;
@@ -87,6 +87,9 @@ pub(super) fn served_as_asked(case: &TrainingCase<'_>) -> RuleResult {
     if let Some(why) = no_storage(case.plan) {
         return RuleResult::not_checkable(why).with_remedy(READ_FILES);
     }
+    if case.plan.store.is_objects() {
+        return objects::served(case);
+    }
     let seen: Vec<ObservedPhase<'_>> = read_phases(case).collect();
     if seen.is_empty() {
         return RuleResult::not_checkable("nothing was read")
@@ -123,7 +126,7 @@ fn no_storage(plan: &TrainingPlan) -> Option<&'static str> {
     match plan.store.medium {
         Medium::Null => Some("the null backend reads nothing: this run measures feedline's own ceiling"),
         Medium::Simulated => Some("the device is simulated: nothing was read from storage"),
-        Medium::Storage => None,
+        Medium::Storage | Medium::Objects => None,
     }
 }
 
@@ -355,6 +358,9 @@ fn percent(share: f64) -> String {
 pub(super) fn read_amplification(case: &TrainingCase<'_>) -> RuleResult {
     if let Some(why) = no_storage(case.plan) {
         return RuleResult::pass(why);
+    }
+    if case.plan.store.is_objects() {
+        return objects::read_amplification(case);
     }
     let worst = read_phases(case)
         .filter_map(|seen| Some((seen.storage_share()?, seen.place())))

@@ -3,7 +3,7 @@
 
 use super::{
     Case, CheckpointCase, RuleOutcome, TrainingCase, cache, checkpoints, cluster, conditions, delivery,
-    errors, integrity, prefetch, terms,
+    errors, integrity, objects, prefetch, terms,
 };
 use crate::ledger::Ledger;
 use crate::plan::Plan;
@@ -61,6 +61,8 @@ pub(super) enum RuleScope {
     Training,
     /// Training by several processes.
     Cluster,
+    /// Training from an object store.
+    Objects,
     /// With or without training.
     Checkpoints,
     CheckpointsAlone,
@@ -74,6 +76,7 @@ impl RuleScope {
             RuleScope::Always => true,
             RuleScope::Training => case.trains(),
             RuleScope::Cluster => case.trains() && case.ledger.conditions.members.len() > 1,
+            RuleScope::Objects => case.trains() && case.reads_objects(),
             RuleScope::Checkpoints => case.saves(),
             RuleScope::CheckpointsAlone => case.saves() && !case.trains(),
             RuleScope::Compat => case.plan.is_some_and(|plan| !plan.compat.is_empty()),
@@ -286,6 +289,14 @@ pub(super) const RULES: &[Rule] = &[
         remedy: "if samples are parts of files, set reader.readahead=random or use larger samples",
         unchecked: "",
         check: RuleCheck::Training(cache::read_amplification),
+    },
+    Rule {
+        name: "requests",
+        applies: RuleScope::Objects,
+        threshold: "no attempt of a request failed",
+        remedy: "look at the server's log",
+        unchecked: "run again with this version of feedline",
+        check: RuleCheck::Case(objects::requests),
     },
     Rule {
         name: "data-set-size",

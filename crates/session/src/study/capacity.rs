@@ -274,7 +274,7 @@ impl<'a> Trials<'a> {
     /// Whether the number of files is free: the backend reads no files, so none have to exist.
     fn makes_files(&self) -> Result<bool, Error> {
         let spec = &self.asked.spec;
-        let selection = select(spec, self.asked.ask.store.as_deref())?;
+        let selection = select(&self.asked.ask, spec, &self.asked.data_location())?.selection;
         Ok(!selection.plan().holds_files && spec.dataset.catalog.is_none())
     }
 

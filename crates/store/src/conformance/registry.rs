@@ -10,13 +10,15 @@ use model::plan::Mode;
 use model::units::Nanos;
 
 use super::{first_read, range, store_with_files};
-use crate::{Now, Registry, Selection, Store, StoreError, Traffic, make_path};
+use crate::{Backend, Now, PlaceKind, Registry, Selection, Store, StoreError, Traffic, make_path};
 
-/// Every way to select a backend: its example, with and without O_DIRECT if there is a choice.
+/// Every way to select a backend that can be tested in a folder: its example, with and without O_DIRECT if there is a
+/// choice. Object stores need a server.
 pub fn selections(registry: Registry) -> Vec<Selection> {
     let select = |text, odirect| registry.select(text, Mode { odirect, ..Mode::default() }).unwrap();
     let mut selections = Vec::new();
-    for backend in registry.rows {
+    let in_folders = |backend: &&Backend| !matches!(backend.place, PlaceKind::Objects(_));
+    for backend in registry.rows.iter().filter(in_folders) {
         let (plain, direct) = (select(backend.example, false), select(backend.example, true));
         let has_choice = plain.plan().cached != direct.plan().cached;
         selections.push(plain);
@@ -101,7 +103,7 @@ pub fn texts(registry: Registry, documented: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BACKENDS, Backend};
+    use crate::BACKENDS;
 
     #[test]
     fn every_backend_passes_the_conformance_tests() {

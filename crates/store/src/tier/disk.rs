@@ -18,7 +18,7 @@ use crate::folder::{Folder, READ_FLAGS, start_flushing};
 use crate::held::{FolderHandle, close, is_file, make_path, path, split, write_all};
 use crate::page_cache::{self, Pages};
 use crate::past_cache::PastCache;
-use crate::{Buffer, FileSystem, Files, Now, Operation, StorageStack, StoreError};
+use crate::{Buffer, FileSystem, Now, Operation, StorageStack, StoreError};
 
 /// How bytes are written to the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +106,8 @@ impl TierFiles for DiskVolume {
 
     fn lock(&self, shared: bool) -> Result<Lock, StoreError> {
         let folder = Folder::open(&self.root)?;
-        if shared { folder.lock_shared() } else { folder.lock() }?;
-        Ok(Lock { _folder: Some(folder) })
+        if shared { folder.lock_shared() } else { folder.lock_exclusive() }?;
+        Ok(Lock { _folder: Some(folder), ..Lock::default() })
     }
 
     fn observed(&self) -> Vec<(&'static str, String)> {

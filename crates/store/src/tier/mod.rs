@@ -5,6 +5,7 @@
 mod disk;
 mod fault;
 mod folders;
+mod objects;
 mod ring;
 mod sim;
 
@@ -17,12 +18,15 @@ use model::names::Name;
 use model::units::Nanos;
 
 use crate::folder::Folder;
+use crate::objects::store::open_bucket;
 use crate::page_cache::Pages;
-use crate::{Buffer, Now, Selection, Sim, StoreError};
+use crate::{Buffer, Now, ObjectStore, Selection, Sim, StoreError};
 
+use self::objects::{LaneReader, ObjectTier};
 use disk::{DiskVolume, WriteMode};
 use fault::FaultVolume;
 use folders::Folders;
+use objects::ObjectLock;
 
 pub use folders::Volume;
 pub use sim::SimTier;
@@ -142,6 +146,7 @@ fn file_path(prefix: &str, file: &str) -> Name {
 #[derive(Debug, Default)]
 pub struct Lock {
     _folder: Option<Folder>,
+    _object: Option<ObjectLock>,
 }
 
 /// A file that is being written to a tier.
@@ -172,6 +177,22 @@ pub(crate) fn direct(place: &Location, _selection: &Selection) -> Result<Box<dyn
 
 pub(crate) fn uring(place: &Location, selection: &Selection) -> Result<Box<dyn Volume>, StoreError> {
     Ok(Box::new(DiskVolume::open(place.path()?, WriteMode::Ring { past_cache: selection.mode.odirect })?))
+}
+
+/// Chunks of a file that a restore requests at once.
+const CHUNKS_AHEAD: usize = 4;
+
+pub(crate) fn in_bucket(place: &Location, selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
+    let Some(there) = place.objects()? else {
+        return Err(StoreError::Refused(format!(
+            "{place} is a folder, but the store {} holds objects",
+            selection.text()
+        )));
+    };
+    let (site, bucket) = open_bucket(there, selection)?;
+    let store = ObjectStore::new(site, Arc::clone(&bucket), there);
+    let reader = Arc::new(LaneReader::new(Box::new(store), CHUNKS_AHEAD));
+    Ok(Box::new(ObjectTier::new(bucket, there.clone(), reader)))
 }
 
 pub(crate) fn simulated(_place: &Location, selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {

@@ -22,8 +22,8 @@ use crate::past_cache::PastCache;
 use crate::posix::{DONTCACHE, advice};
 use crate::reading::Transfers;
 use crate::{
-    Backend, Capabilities, Files, Lane, Mode, OpenTier, Operation, Selection, Store, StoreError, Threads,
-    Traffic, tier, want_files,
+    Backend, Capabilities, Files, Lane, Mode, OpenTier, Operation, PlaceKind, Selection, Store, StoreError,
+    Threads, Traffic, tier, want_files,
 };
 use lane::UringLane;
 use ring::{Ring, RingError, RingFeatures, RingSize};
@@ -34,6 +34,7 @@ pub(crate) const BACKEND: Backend = Backend {
     summary: "io_uring: many files in flight from few threads",
     example: "uring",
     medium: Medium::Storage,
+    place: PlaceKind::Folder,
     injects_faults: false,
     capabilities: |_| Uring::CAPABILITIES,
     check: |_| Ok(()),
@@ -345,6 +346,7 @@ mod tests {
                     purpose: Purpose::Samples(0),
                     ranges: &ranges,
                     file_bytes: 5000,
+                    version: None,
                     keep_open: false,
                     at: Nanos::ZERO,
                     into: Some(crate::Buffer::default()),
@@ -377,6 +379,7 @@ mod tests {
                 purpose: Purpose::Samples(0),
                 ranges: &[],
                 file_bytes: 10,
+                version: None,
                 keep_open,
                 at: Nanos::ZERO,
                 into: None,
@@ -410,6 +413,7 @@ mod tests {
                         purpose: Purpose::Samples(0),
                         ranges: &ranges,
                         file_bytes: 300_000,
+                        version: None,
                         keep_open: false,
                         at: Nanos::ZERO,
                         into: Some(crate::Buffer::default()),

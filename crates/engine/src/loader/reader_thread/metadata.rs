@@ -2,6 +2,7 @@
 //! samples, and keeps it while it stays in the file.
 
 use format::Extent;
+use model::files::FileEntry;
 use model::units::Nanos;
 use store::{Fetch, Fetched, FinishedFetch, Purpose};
 
@@ -20,14 +21,15 @@ pub(super) struct MetadataRead {
 impl ReaderThread<'_, '_, '_> {
     /// Submits a fetch of metadata from the file of the current visit. It uses the reader's spare buffer, which its
     /// samples do not need before the fetch has ended. The file stays open for the fetch that follows.
-    pub(super) fn fetch_metadata(&mut self, place: usize, file_bytes: u64, range: Extent) {
+    pub(super) fn fetch_metadata(&mut self, place: usize, entry: FileEntry, range: Extent) {
         self.turn(place, ReaderState::Metadata(range));
         let reader = &mut self.readers[place];
         let fetch = Fetch {
             name: &self.visits.name,
             purpose: Purpose::Metadata,
             ranges: &[range],
-            file_bytes,
+            file_bytes: entry.bytes,
+            version: entry.version,
             keep_open: true,
             at: reader.at,
             into: Some(reader.spare.take().unwrap_or_default()),

@@ -3,10 +3,11 @@
 
 pub(crate) mod journal;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use engine::meter;
+use model::location::Location;
 use model::secret::redact;
 use model::spec::Spec;
 use model::units::counted;
@@ -183,9 +184,13 @@ pub(crate) fn several(control: &StudyControl<'_>) -> Option<u64> {
     Some(control.world.members()).filter(|members| *members > 1)
 }
 
-/// A folder by its absolute path, so that the header of a journal means the same in every working directory.
-pub(crate) fn absolute(folder: &Path) -> PathBuf {
-    std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())
+/// A location with the absolute path of a folder, so that the header of a journal means the same in every working
+/// directory.
+pub(crate) fn absolute(place: &Location) -> PathBuf {
+    match place {
+        Location::Path(folder) => std::path::absolute(folder).unwrap_or_else(|_| folder.clone()),
+        place => PathBuf::from(place.to_string()),
+    }
 }
 
 /// Shows the runs of a study and records them in its journal.

@@ -1,0 +1,46 @@
+//! `feedline catalog s3://bucket/prefix`: lists the objects below a place of an object store.
+
+use std::os::unix::ffi::OsStrExt;
+
+use anyhow::anyhow;
+use engine::catalog::{self, ListOptions};
+use engine::{Stop, World};
+use model::location::Location;
+use model::objects::ObjectPlace;
+use session::{Activity, ActivityUnit};
+
+use super::CatalogFlags;
+use crate::exit::{CommandResult, Exit, Failure};
+use crate::progress::ProgressMode;
+
+pub(super) fn list(
+    flags: &CatalogFlags,
+    place: &ObjectPlace,
+    world: &dyn World,
+    stop: &Stop,
+) -> CommandResult {
+    if flags.check {
+        return Err(Failure::usage(anyhow!(
+            "{place} cannot be checked without listing it again: an object store has no times of folders; list it \
+             again \
+             without --check. A run checks size and entity tag of each object that it reads"
+        )));
+    }
+    let options = ListOptions {
+        threads: flags.threads.map_or(session::LISTED_AT_ONCE, usize::from),
+        suffixes: flags.suffix.iter().map(|suffix| suffix.as_bytes().to_vec()).collect(),
+        output: flags.output.clone(),
+        refresh: flags.refresh,
+        state_folder: session::state_folder(),
+    };
+    let store = session::open_place(&Location::Objects(place.clone()))?;
+    let goal = Activity { what: "listing", unit: ActivityUnit::Keys, total: 0 };
+    let show = ProgressMode::choose(flags.output_flags.quiet);
+    let (outcome, span) = session::observed(&show, world, goal, |events| {
+        catalog::scan_objects(&*store, &options, world, stop, events)
+    });
+    if let Some(summary) = outcome.map_err(super::failure)? {
+        super::say(flags, &summary, span)?;
+    }
+    Ok(Exit::Ok)
+}

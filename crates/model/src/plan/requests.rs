@@ -1,0 +1,181 @@
+//! What reading from an object store costs and requires: requests per sample, requests in flight, and the connections
+//! for them with their memory.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Data, LoaderPlan, Request};
+use crate::spec::Spec;
+
+/// How requests to an object store are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestPlan {
+    /// The most read requests that a process has in flight.
+    pub in_flight: u64,
+    /// Whether connections are encrypted.
+    pub encrypted: bool,
+}
+
+/// The buffer of a connection for the head of an answer.
+const HEAD_BYTES: u64 = 8 << 10;
+/// What TLS adds to it: a record in each direction, and the state of the session.
+const TLS_BYTES: u64 = 64 << 10;
+/// The buffer of a thread through which the bytes of answers pass that are not kept.
+pub const WINDOW_BYTES: u64 = 256 << 10;
+
+impl RequestPlan {
+    /// Memory of this many connections, which `threads` use. Bytes that are kept are not included: they are in the
+    /// buffers of their fetches.
+    pub fn memory(self, connections: u64, threads: u64) -> u64 {
+        let each = HEAD_BYTES + if self.encrypted { TLS_BYTES } else { 0 };
+        connections.saturating_mul(each).saturating_add(threads.saturating_mul(WINDOW_BYTES))
+    }
+}
+
+/// What one accelerator demands of an object store, and what the readers of a host can do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RequestDemand {
+    pub per_sample: f64,
+    /// If the accelerator never waits; `None` if steps have no compute time.
+    pub per_second: Option<f64>,
+    /// The most requests in flight, each of which has a connection, on each host.
+    pub most_in_flight: u64,
+}
+
+impl RequestDemand {
+    /// `None` if the data is not in an object store.
+    pub(super) fn new(
+        spec: &Spec,
+        request: &Request<'_>,
+        data: &Data,
+        loader: &LoaderPlan,
+        samples_per_second: Option<f64>,
+    ) -> Option<RequestDemand> {
+        if !request.store.is_objects() {
+            return None;
+        }
+        let (requests, samples) = of_visit(spec, request, data, loader);
+        let per_sample = requests as f64 / samples.max(1) as f64;
+        let limit = request.store.requests.in_flight.saturating_mul(request.placement.processes_per_host);
+        Some(RequestDemand {
+            per_sample,
+            per_second: samples_per_second.map(|samples| samples * per_sample),
+            // Each reader has one visit in flight, whose requests are made at once.
+            most_in_flight: loader.host_readers(request).saturating_mul(requests).min(limit.max(1)),
+        })
+    }
+
+    /// The connections that this many accelerators need if an answer takes this long: by Little's law, as many as
+    /// requests arrive while one is in flight. `None` if the demand is unlimited.
+    pub fn connections(&self, accelerators: u64, latency_seconds: f64) -> Option<u64> {
+        let needed = self.per_second? * accelerators as f64 * latency_seconds;
+        // More than any number of connections is the largest number.
+        Some(needed.ceil() as u64)
+    }
+}
+
+/// The requests of one visit to a file, and the samples that it yields.
+fn of_visit(spec: &Spec, request: &Request<'_>, data: &Data, loader: &LoaderPlan) -> (u64, u64) {
+    let largest = loader.transfer_bytes.max(1);
+    let per_file = data.train.samples_per_file.max(1);
+    let file_bytes = data.train.bytes / data.train.files.max(1);
+    let of_file = file_bytes.div_ceil(largest).max(1);
+    if spec.reads_whole_files() {
+        return (of_file, 1);
+    }
+    let is_single = data.unit == crate::order::Unit::Sample && !data.streams;
+    let together = if is_single { 1 } else { per_file };
+    let counted = request.measure.zip(data.computed()).filter(|_| data.visit_bytes.is_some());
+    let counted = counted.and_then(|(measure, computed)| {
+        computed.with_shape(0, |shape| measure.requests(shape, 0..together, largest).ok())
+    });
+    // The reads of existing files are known when they are read; each sample is then taken for an equal share.
+    let estimated = if is_single { (file_bytes / per_file).div_ceil(largest).max(1) } else { of_file };
+    (counted.unwrap_or(estimated).max(1), together)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::Unit;
+    use crate::plan::bare::{Bare, buffered};
+    use crate::plan::{Medium, Placement, StorePlan, Threads, TrainingPlan};
+    use crate::spec::{Override, WorkloadSource, read};
+
+    fn plan(sets: &[&str], unit: Unit, requests: RequestPlan) -> TrainingPlan {
+        let text = "
+framework: pytorch
+dataset: {format: jpeg, num_files_train: 100, record_length_bytes: 1048576}
+reader: {data_loader: pytorch, batch_size: 10, read_threads: 4}
+train: {computation_time: 0.5}
+";
+        let sets: Vec<Override> = sets.iter().map(|set| Override::hydra(set, *set)).collect();
+        let spec = read(WorkloadSource { name: "w.yaml", text }, &sets).unwrap().spec;
+        let medium = Medium::Objects;
+        let threads = Threads::PerCore;
+        let store = StorePlan {
+            text: "s3".to_owned(),
+            medium,
+            cached: false,
+            threads,
+            requests,
+            ..buffered().clone()
+        };
+        let request = Request {
+            workload: "test",
+            ranks: 2,
+            placement: Placement::even(2, 1, 1),
+            host_memory_bytes: 1 << 34,
+            cores: 2,
+            store: &store,
+            memory: None,
+            entropy: 1,
+            measure: Some(&Bare(unit)),
+            listed: None,
+        };
+        TrainingPlan::resolve(&spec, &request).unwrap()
+    }
+
+    const PLAIN: RequestPlan = RequestPlan { in_flight: 4096, encrypted: false };
+
+    #[test]
+    fn requests_follow_from_samples_ranges_and_readers() {
+        for (sets, unit, per_sample, most_in_flight) in [
+            (&[][..], Unit::Sample, 1.0, 8),
+            (&["reader.transfer_size=262144"], Unit::Sample, 4.0, 32),
+            (&["reader.transfer_size=262143"], Unit::Sample, 5.0, 40),
+            (&["dataset.num_samples_per_file=4", "dataset.format=npz"], Unit::File, 0.25, 8),
+            (
+                &["dataset.num_samples_per_file=4", "dataset.format=npz", "reader.transfer_size=1MiB"],
+                Unit::File,
+                1.0,
+                32,
+            ),
+        ] {
+            let found = plan(sets, unit, PLAIN).estimate.requests.unwrap();
+            assert_eq!((found.per_sample, found.most_in_flight), (per_sample, most_in_flight), "{sets:?}");
+            // 10 samples in half a second.
+            assert_eq!(found.per_second, Some(20.0 * per_sample), "{sets:?}");
+        }
+        let few = RequestPlan { in_flight: 3, ..PLAIN };
+        assert_eq!(plan(&[], Unit::Sample, few).estimate.requests.unwrap().most_in_flight, 3);
+    }
+
+    #[test]
+    fn connections_follow_from_latency() {
+        let found = plan(&[], Unit::Sample, PLAIN).estimate.requests.unwrap();
+        assert_eq!(found.connections(2, 0.010), Some(1));
+        assert_eq!(found.connections(100, 0.050), Some(100));
+        let unlimited = plan(&["train.computation_time=0"], Unit::Sample, PLAIN).estimate.requests.unwrap();
+        assert_eq!((unlimited.per_second, unlimited.connections(1, 1.0)), (None, None));
+    }
+
+    #[test]
+    fn connections_are_part_of_the_planned_memory() {
+        let bytes = |requests| {
+            let estimate = plan(&[], Unit::Sample, requests).estimate;
+            estimate.memory.iter().find(|term| term.what.contains("connections")).unwrap().bytes
+        };
+        assert_eq!(bytes(PLAIN), 8 * (8 << 10) + 2 * WINDOW_BYTES);
+        assert_eq!(bytes(RequestPlan { encrypted: true, ..PLAIN }), 8 * (72 << 10) + 2 * WINDOW_BYTES);
+    }
+}

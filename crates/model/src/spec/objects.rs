@@ -1,0 +1,305 @@
+//! Where a workload places its data and checkpoints if that is an object store, by DLIO's rules, and mistakes in the
+//! keys that describe such a store. Nothing here accesses it.
+
+use super::check::Setting;
+use super::error::{Problem, ProblemKind};
+use super::layers::GivenKey;
+use super::names::StorageType;
+use super::settle::SettingMap;
+use super::typed::{ObjectSpec, Spec};
+use super::value::Origin;
+use crate::location::Location;
+use crate::objects::{ObjectPlace, Service};
+
+/// Keys that name a place of data, and those that name a place of checkpoints.
+const DATA: [&str; 2] = ["storage.storage_root", "dataset.data_folder"];
+const CHECKPOINTS: [&str; 2] = ["checkpoint.checkpoint_folder", "checkpoint.burst_folder"];
+
+/// Keys that hold an address of a server, or several.
+const ADDRESSES: [&str; 3] =
+    ["storage.storage_options.endpoint_url", "storage.endpoint_uris", "storage.storage_options.account_url"];
+
+/// Whether the workload names an object store, for its data or for the checkpoints that it `saves`.
+pub(super) fn names_objects(checked: &SettingMap, saves: bool) -> bool {
+    let text = |key: &str| match checked.get(key) {
+        Some(Setting::Text(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let storage = text("storage.storage_type").and_then(StorageType::named);
+    let is_object = |key: &&str| text(key).is_some_and(|place| object_place(place).is_some());
+    matches!(storage, Some(StorageType::S3 | StorageType::AdlsGen2))
+        || DATA.iter().any(is_object)
+        || saves && CHECKPOINTS.iter().any(is_object)
+}
+
+/// Mistakes in the values of keys, each at its place.
+pub(super) fn check(spec: &Spec, given: &[GivenKey]) -> Vec<Problem> {
+    let place = |key: &str| given.iter().find(|given| given.row.key == key).map(|given| given.node.place);
+    let at = |key: &str| place(key).unwrap_or(Origin::Default);
+    let ObjectSpec { endpoint_url, endpoint_uris, account_url, uri_scheme, .. } = &spec.storage.objects;
+    let values = [endpoint_url.as_slice(), endpoint_uris, account_url.as_slice()];
+    let addresses = ADDRESSES.into_iter().zip(values);
+    let wrong = addresses.filter_map(|(key, values)| {
+        values.iter().find_map(|value| address_mistake(value)).map(|why| (key, why))
+    });
+    let mut problems: Vec<Problem> = wrong
+        .map(|(key, (what, help))| {
+            let what = format!("'{key}' {what}");
+            Problem::new(ProblemKind::WrongType, at(key), what).key(key).help(format!("help: {help}"))
+        })
+        .collect();
+    if spec.storage.storage_type == StorageType::S3 && Service::of_scheme(uri_scheme).is_none() {
+        let key = "storage.storage_options.uri_scheme";
+        let what = "'storage.storage_type' s3 and 'storage.storage_options.uri_scheme' do not fit together";
+        problems.push(
+            Problem::new(ProblemKind::Conflict, at(key), what.to_owned())
+                .key(key)
+                .help("allowed: s3, gs, az")
+                .help("help: for files, set storage.storage_type to local_fs, or to direct_fs for O_DIRECT"),
+        );
+    }
+    problems
+}
+
+/// What is wrong with the address of a server, and what to do. The value is not repeated: it may hold a password.
+pub fn address_mistake(address: &str) -> Option<(&'static str, &'static str)> {
+    let rest = match address.split_once("://") {
+        Some(("http" | "https", rest)) => rest,
+        Some(_) => return Some(("has a scheme other than http and https", "write http://HOST:PORT")),
+        None => address,
+    };
+    let server = rest.split('/').next().unwrap_or_default();
+    match () {
+        () if server.is_empty() => Some(("names no server", "write http://HOST:PORT")),
+        () if rest.contains('@') => Some((
+            "has a user or a password",
+            "give credentials by storage.storage_options.access_key_id or in the environment",
+        )),
+        () if rest.contains(['?', '#']) => Some((
+            "has parameters",
+            "give a shared access signature by storage.sas_token, other parameters not at all",
+        )),
+        () if rest.contains(|c: char| c.is_whitespace() || c.is_control()) => {
+            Some(("has a space", "write http://HOST:PORT"))
+        }
+        () => None,
+    }
+}
+
+/// The place in an object store that a text names by its scheme.
+fn object_place(text: &str) -> Option<ObjectPlace> {
+    match Location::parse(text) {
+        Location::Objects(place) => Some(place),
+        Location::Path(_) | Location::Url { .. } => abfs(text).map(|(place, _)| place),
+    }
+}
+
+/// The place and the account of `abfs://container@account.dfs.core.windows.net/path`.
+fn abfs(text: &str) -> Option<(ObjectPlace, &str)> {
+    let rest = text.strip_prefix("abfs://").or_else(|| text.strip_prefix("abfss://"))?;
+    let (container, rest) = rest.split_once('@')?;
+    let (server, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let account = server.split('.').next().unwrap_or_default();
+    let plain = |name: &str| !name.is_empty() && !name.contains([':', '/', '@']);
+    (plain(container) && plain(account))
+        .then(|| (ObjectPlace::parse(Service::Azure, &format!("{container}/{path}")), account))
+}
+
+impl Spec {
+    /// The service that `storage.storage_type` and `uri_scheme` name; `None` if that type has files.
+    pub fn object_service(&self) -> Option<Service> {
+        match self.storage.storage_type {
+            StorageType::S3 => Service::of_scheme(&self.storage.objects.uri_scheme),
+            StorageType::AdlsGen2 => Some(Service::Azure),
+            _ => None,
+        }
+    }
+
+    /// The location of the data set: `dataset.data_folder` below `storage.storage_root`, which is a bucket if the
+    /// storage type is an object store. One of them may be a URL.
+    pub fn data_location(&self) -> Location {
+        let folder = &self.dataset.data_folder;
+        if let Some(place) = object_place(folder) {
+            return Location::Objects(place);
+        }
+        match self.root().join(folder) {
+            Location::Objects(place) if self.storage.objects.use_full_object_uri => {
+                Location::Objects(ObjectPlace { prefix: place.to_string(), ..place })
+            }
+            below => below,
+        }
+    }
+
+    /// The location of a folder of checkpoints. With the storage type of an object store, a folder is a bucket and a
+    /// prefix; one that begins with a point is below `storage.storage_root`, and one that begins with a slash is a
+    /// path. `scheme` is the one that a front end was given for checkpoints.
+    pub fn checkpoint_location(&self, folder: &str, scheme: Option<&str>) -> Location {
+        if let Some(place) = object_place(folder) {
+            return Location::Objects(place);
+        }
+        let of_type = self.object_service();
+        let service = scheme.and_then(Service::of_scheme).filter(|_| of_type.is_some()).or(of_type);
+        match service {
+            Some(_) if folder.starts_with('.') => self.root().join(folder),
+            Some(service) if !folder.is_empty() && !folder.starts_with('/') && !folder.contains("://") => {
+                Location::Objects(in_bucket(service, folder))
+            }
+            _ => Location::parse(folder),
+        }
+    }
+
+    /// The location of `storage.storage_root`.
+    fn root(&self) -> Location {
+        let root = &self.storage.storage_root;
+        match (object_place(root), self.object_service()) {
+            (Some(place), _) => Location::Objects(place),
+            (None, Some(service)) if !root.contains("://") => Location::Objects(in_bucket(service, root)),
+            (None, _) => Location::parse(root),
+        }
+    }
+
+    /// The Azure account that the address of the data names.
+    pub fn account_of_data(&self) -> Option<&str> {
+        let places = [&self.dataset.data_folder, &self.storage.storage_root];
+        places.into_iter().find_map(|text| abfs(text)).map(|(_, account)| account)
+    }
+}
+
+/// The place of a text without a scheme: a bucket, perhaps followed by a prefix.
+fn in_bucket(service: Service, text: &str) -> ObjectPlace {
+    ObjectPlace::parse(service, text.trim_start_matches("./").trim_matches('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{Override, ParsedWorkload, ReadRules, WorkloadSource, read, read_with};
+
+    fn parsed(sets: &[&str]) -> Result<ParsedWorkload, String> {
+        let sets: Vec<Override> =
+            sets.iter().map(|set| Override::hydra(set, format!("--set {set}"))).collect();
+        read(WorkloadSource { name: "w.yaml", text: "{metric: {}}" }, &sets)
+            .map_err(|error| error.to_string())
+    }
+
+    fn data(sets: &[&str]) -> String {
+        parsed(sets).unwrap().spec.data_location().to_string()
+    }
+
+    const S3: &str = "storage.storage_type=s3";
+
+    #[test]
+    fn the_storage_type_makes_the_root_a_bucket() {
+        assert_eq!(data(&[]), "././data/");
+        for (sets, expected) in [
+            (&[S3, "storage.storage_root=b", "dataset.data_folder=d/u"][..], "s3://b/d/u"),
+            (&[S3, "storage.storage_root=b/p/"], "s3://b/p/data"),
+            (&[S3, "storage.storage_root=b", "dataset.data_folder='s3://c/x'"], "s3://c/x"),
+            (&[S3, "storage.storage_root=b", "dataset.data_folder=''"], "s3://b"),
+            (&[S3, "storage.storage_root='gs://b'", "dataset.data_folder=x"], "gs://b/x"),
+            (&[S3, "storage.storage_options.uri_scheme=az", "storage.storage_root=c"], "az://c/data"),
+            (&["storage.storage_type=adls_gen2", "storage.storage_root=c/base"], "az://c/base/data"),
+            (
+                &[
+                    "storage.storage_type=adls_gen2",
+                    "storage.storage_root='abfs://c@acct.dfs.core.windows.net/base'",
+                ],
+                "az://c/base/data",
+            ),
+            (&["storage.storage_root='s3://b/p'", "dataset.data_folder=x"], "s3://b/p/x"),
+            (
+                &[S3, "storage.storage_root=b", "storage.storage_options.use_full_object_uri=true"],
+                "s3://b/s3://b/data",
+            ),
+        ] {
+            assert_eq!(data(sets), expected, "{sets:?}");
+        }
+        let named = parsed(&["storage.storage_root='abfs://c@acct.dfs.core.windows.net'"]).unwrap().spec;
+        assert_eq!(named.account_of_data(), Some("acct"));
+    }
+
+    #[test]
+    fn a_checkpoint_folder_is_a_bucket_only_with_the_storage_type() {
+        let objects = parsed(&[S3, "storage.storage_root=b"]).unwrap().spec;
+        let files = parsed(&[]).unwrap().spec;
+        for (folder, of_files, of_objects) in [
+            ("ckpt/llama", "ckpt/llama", "s3://ckpt/llama"),
+            ("./checkpoints/", "./checkpoints/", "s3://b/checkpoints"),
+            ("/mnt/x", "/mnt/x", "/mnt/x"),
+            ("gs://b/x", "gs://b/x", "gs://b/x"),
+            ("", "", ""),
+        ] {
+            assert_eq!(files.checkpoint_location(folder, None).to_string(), of_files);
+            assert_eq!(objects.checkpoint_location(folder, None).to_string(), of_objects);
+        }
+        assert_eq!(objects.checkpoint_location("ckpt/x", Some("az")).to_string(), "az://ckpt/x");
+        assert_eq!(objects.checkpoint_location("ckpt/x", Some("nfs")).to_string(), "s3://ckpt/x");
+        assert_eq!(files.checkpoint_location("ckpt/x", Some("s3")).to_string(), "ckpt/x");
+    }
+
+    #[test]
+    fn addresses_have_no_secrets_and_name_a_server() {
+        for (address, says) in [
+            ("http://user:hunter2@h:9", "has a user or a password"),
+            ("h@x", "has a user or a password"),
+            ("https://h/?sig=hunter2", "has parameters"),
+            ("ftp://h", "a scheme other than http and https"),
+            ("http:///x", "names no server"),
+        ] {
+            for key in ADDRESSES {
+                let error = parsed(&[&format!("{key}='{address}'")]).unwrap_err();
+                assert!(error.contains(says) && error.contains(key), "{address}: {error}");
+                assert!(!error.contains("hunter2"), "{error}");
+            }
+        }
+        for address in ["http://127.0.0.1:9000", "https://h.example/base", "h:9000", "[::1]:9000"] {
+            parsed(&[&format!("storage.storage_options.endpoint_url='{address}'")]).unwrap();
+        }
+        let error = parsed(&[S3, "storage.storage_options.uri_scheme=direct"]).unwrap_err();
+        assert!(error.contains("uri_scheme") && error.contains("direct_fs"), "{error}");
+    }
+
+    #[test]
+    fn keys_of_object_stores_have_an_effect_where_there_is_one() {
+        let region = "storage.storage_options.region=eu-west-1";
+        let warned = |sets: &[&str]| !parsed(sets).unwrap().warnings.is_empty();
+        assert!(warned(&[region]));
+        for place in [
+            S3,
+            "storage.storage_type=adls_gen2",
+            "storage.storage_root='s3://b'",
+            "dataset.data_folder='gs://b'",
+        ] {
+            assert!(!warned(&[place, region]), "{place}");
+        }
+        let checkpoints = "checkpoint.checkpoint_folder='az://c/x'";
+        assert!(warned(&[checkpoints, region]), "none are saved");
+        assert!(!warned(&[checkpoints, "workflow.checkpoint=true", region]));
+        let rules = ReadRules { objects: true, ..ReadRules::default() };
+        let source = WorkloadSource { name: "w.yaml", text: "{metric: {}}" };
+        let read = read_with(source, &[Override::hydra(region, region)], rules).unwrap();
+        assert!(read.warnings.is_empty(), "{:?}", read.warnings);
+    }
+
+    #[test]
+    fn a_written_spec_has_no_secrets_and_the_rest() {
+        let secrets = [
+            "storage.storage_options.access_key_id=hunter2",
+            "storage.storage_options.secret_access_key=hunter2",
+            "storage.storage_options.session_token=hunter2",
+            "storage.storage_options.connection_string=hunter2",
+            "storage.account_key=hunter2",
+            "storage.sas_token=hunter2",
+            "storage.proxy='http://user:hunter2@proxy'",
+        ];
+        let plain = ["storage.storage_options.region=eu", "storage.endpoint_uris=[a,b]", S3];
+        let spec = parsed(&[&secrets[..], &plain[..]].concat()).unwrap().spec;
+        let text = spec.to_yaml();
+        assert!(!text.contains("hunter2") && !text.contains("secret"), "{text}");
+        assert!(!format!("{spec:?}{:?}", spec.settings()).contains("hunter2"));
+        assert!(!serde_json::to_string(&spec).unwrap().contains("hunter2"));
+        let again = read(WorkloadSource { name: "w.yaml", text: &text }, &[]).unwrap();
+        assert_eq!(again.spec, parsed(&plain).unwrap().spec);
+        assert!(again.warnings.is_empty(), "{:?}", again.warnings);
+    }
+}

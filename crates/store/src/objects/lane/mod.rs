@@ -1,0 +1,598 @@
+//! Reads of objects by one thread: an epoll loop over connections that are kept open. Each fetch is one range request
+//! or several in parallel, each request has one attempt or several, and all of it is state of this loop. Bodies are
+//! received into the buffer of the fetch, or into one window that all connections share if nothing is kept. A request
+//! allocates nothing once buffers have reached their sizes.
+//!
+//! An attempt that fails after some bytes is followed by one for the rest, which must be of the same version of the
+//! object. Every answer must have the planned size of the object, so a changed object is found without another request.
+
+mod parts;
+mod poller;
+mod receive;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use model::extent::Extent;
+use model::order::mix;
+use model::requests::AttemptFailure;
+use model::units::Nanos;
+use rustix::io::Errno;
+
+use super::connection::{Connection, ConnectionProgress, Stage};
+use super::retry;
+use super::sign::{BareRequest, Signer};
+use super::site::Site;
+use super::stream::{Stream, StreamError};
+use crate::{
+    Fetch, FetchWait, FinishedFetch, Lane, NoAnswer, Operation, Refusal, Spans, StoreError, Traffic, Waker,
+};
+use parts::{Parts, ReaderFetch, largest};
+use poller::{Poller, Ready, TICK, ticks};
+
+/// Bytes that are received at once if they are not kept. Larger windows leave the CPU's cache, smaller ones take more
+/// calls.
+const WINDOW: usize = model::plan::WINDOW_BYTES as usize;
+
+/// The slots of a lane's connections.
+#[derive(Default)]
+struct Slots {
+    connections: Vec<Option<Box<Connection>>>,
+    free: Vec<usize>,
+    /// Distinguishes a connection from an earlier one in the same slot.
+    generation: u64,
+}
+
+impl Slots {
+    fn reserve(&mut self) -> (usize, u64) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        });
+        self.generation += 1;
+        (slot, (self.generation & 0x7fff_ffff) << 32 | slot as u64)
+    }
+
+    /// Takes the connection of a token out of its slot.
+    fn take(&mut self, token: u64) -> Option<Box<Connection>> {
+        let slot = self.connections.get_mut((token & 0xffff_ffff) as usize)?;
+        if slot.as_ref().is_some_and(|connection| connection.token == token) { slot.take() } else { None }
+    }
+
+    fn put(&mut self, connection: Box<Connection>) {
+        let slot = (connection.token & 0xffff_ffff) as usize;
+        self.connections[slot] = Some(connection);
+    }
+
+    fn release(&mut self, token: u64) {
+        self.free.push((token & 0xffff_ffff) as usize);
+    }
+}
+
+/// The connections to one endpoint.
+#[derive(Debug, Default)]
+struct EndpointConnections {
+    idle: Vec<u64>,
+    made: usize,
+}
+
+pub(crate) struct ObjectLane<'a> {
+    site: &'a Site,
+    traffic: Traffic<'a>,
+    signer: Signer,
+    poller: Poller,
+    slots: Slots,
+    endpoints: Vec<EndpointConnections>,
+    /// The endpoint of the next request.
+    turn: usize,
+    readers: Vec<ReaderFetch>,
+    parts: Parts,
+    /// Requests that have no connection yet, and those that wait for another attempt until a tick.
+    pending: VecDeque<usize>,
+    delayed: Vec<(u64, usize)>,
+    done: VecDeque<FinishedFetch>,
+    busy: usize,
+    in_flight: usize,
+    limit: usize,
+    window: Box<[u8]>,
+    ready: Vec<Ready>,
+    /// The beginning of every key, with a slash at its end.
+    prefix: Vec<u8>,
+    random: u64,
+    spans: Spans,
+}
+
+impl<'a> ObjectLane<'a> {
+    pub(crate) fn new(site: &'a Site, traffic: Traffic<'a>) -> Result<ObjectLane<'a>, StoreError> {
+        let poller = Poller::new().map_err(|cause| {
+            StoreError::Refused(format!("cannot wait for connections (epoll, eventfd, timerfd): {cause}"))
+        })?;
+        let share = (site.options.requests_in_flight as usize).div_ceil(traffic.lanes.max(1)).max(1);
+        let mut prefix = site.place.prefix.clone().into_bytes();
+        if !prefix.is_empty() {
+            prefix.push(b'/');
+        }
+        let readers = traffic.readers.max(1);
+        Ok(ObjectLane {
+            site,
+            traffic,
+            signer: site.signer(),
+            poller,
+            slots: Slots::default(),
+            endpoints: site.endpoints.iter().map(|_| EndpointConnections::default()).collect(),
+            turn: 0,
+            readers: (0..readers).map(|_| ReaderFetch::default()).collect(),
+            parts: Parts::default(),
+            pending: VecDeque::with_capacity(readers),
+            delayed: Vec::new(),
+            done: VecDeque::with_capacity(readers),
+            busy: 0,
+            in_flight: 0,
+            limit: share,
+            window: vec![0; WINDOW].into_boxed_slice(),
+            ready: Vec::new(),
+            prefix,
+            random: mix(u64::from(std::process::id()), site.place.key("").len() as u64),
+            spans: Spans::default(),
+        })
+    }
+
+    /// Gives connections to requests that wait for one.
+    fn launch(&mut self) {
+        while self.in_flight < self.limit {
+            let Some(number) = self.pending.pop_front() else { return };
+            let now = self.traffic.clock.now();
+            let tick = self.poller.ticks;
+            let part = self.parts.get(number);
+            if part.attempts == 0 {
+                (part.began, part.first_tick) = (now, tick);
+            }
+            // Relaxed: the flag publishes no other data. The first request of a fetch is always made.
+            let reader = part.reader;
+            let is_begun = part.place > 0 || part.attempts > 0;
+            if is_begun && self.traffic.give_up.load(Ordering::Relaxed) {
+                self.fail_fetch(number, StoreError::GivenUp, now);
+                continue;
+            }
+            self.traffic.begin(reader, Operation::Read, part.range.offset);
+            self.in_flight += 1;
+            match self.connection(number, now) {
+                Ok(connection) if connection.stage == Stage::Idle => self.send(connection, number, now),
+                Ok(mut connection) => {
+                    connection.part = Some(number);
+                    self.parts.get(number).endpoint = connection.endpoint;
+                    self.slots.put(connection);
+                }
+                Err(cause) => {
+                    let endpoint = self.turn;
+                    self.parts.get(number).endpoint = endpoint;
+                    self.attempt_failed(number, AttemptFailure::NotConnected, &StreamError::Lost(cause), now);
+                }
+            }
+        }
+    }
+
+    /// A connection for a request: one that is idle, or a new one. Endpoints take turns.
+    fn connection(&mut self, number: usize, now: Nanos) -> Result<Box<Connection>, Errno> {
+        self.turn = (self.turn + 1) % self.endpoints.len();
+        let afresh = self.parts.get(number).afresh;
+        while !afresh && let Some(token) = self.endpoints[self.turn].idle.pop() {
+            if let Some(connection) = self.slots.take(token) {
+                return Ok(connection);
+            }
+        }
+        let endpoint = self.turn;
+        let made = self.endpoints[endpoint].made;
+        let stream = Stream::connect(self.site.address(endpoint, made))?;
+        let (_, token) = self.slots.reserve();
+        if let Err(cause) = self.poller.add(&stream, token, true) {
+            self.slots.release(token);
+            return Err(cause);
+        }
+        self.endpoints[endpoint].made += 1;
+        self.spans.requests.connects += 1;
+        self.spans.requests.reconnects += u64::from(afresh);
+        Ok(Box::new(Connection::new(stream, endpoint, token, now, self.poller.ticks)))
+    }
+
+    /// Sends a request on a connection that is ready.
+    fn send(&mut self, mut connection: Box<Connection>, number: usize, now: Nanos) {
+        connection.part = Some(number);
+        let part = self.parts.get(number);
+        part.attempts += 1;
+        part.endpoint = connection.endpoint;
+        let fetch = &self.readers[part.reader];
+        let rest = part.rest();
+        let (method, range) = match rest {
+            Extent { len: 0, .. } => ("HEAD", None),
+            rest if rest.offset == 0 && rest.len == fetch.file_bytes => ("GET", None),
+            rest => ("GET", Some(rest)),
+        };
+        let key = [self.prefix.as_slice(), fetch.name.as_bytes()];
+        let request = BareRequest { method, key, query: "", range };
+        self.signer.write(&mut connection.out, &self.site.endpoints[connection.endpoint], &request);
+        if let Some(track) = self.traffic.tracks.get(part.reader) {
+            track.attempt(part.attempts, connection.endpoint);
+        }
+        self.spans.requests.requests += 1;
+        connection.begin(now, self.poller.ticks);
+        self.transmit(connection, now);
+    }
+
+    /// Sends what is left of a request.
+    fn transmit(&mut self, mut connection: Box<Connection>, now: Nanos) {
+        match connection.send() {
+            ConnectionProgress::Connected => {
+                connection.stage = Stage::Head;
+                self.keep(connection, false, now);
+            }
+            ConnectionProgress::Failed(cause) => self.lose(connection, &cause, now),
+            _ => self.keep(connection, true, now),
+        }
+    }
+
+    /// Puts a connection back, to be continued when its socket is ready.
+    fn keep(&mut self, mut connection: Box<Connection>, writes: bool, now: Nanos) {
+        let writes = writes || connection.stream.wants_write();
+        if writes != connection.writes {
+            if let Err(cause) = self.poller.change(&connection.stream, connection.token, writes) {
+                return self.lose(connection, &StreamError::Lost(cause), now);
+            }
+            connection.writes = writes;
+        }
+        self.slots.put(connection);
+    }
+
+    /// A socket is ready.
+    fn react(&mut self, Ready { token, writes }: Ready) {
+        let Some(mut connection) = self.slots.take(token) else { return };
+        let now = self.traffic.clock.now();
+        connection.moved = self.poller.ticks;
+        match connection.stage {
+            Stage::Connecting | Stage::Tunnel | Stage::Handshake => self.connect(connection, writes, now),
+            // Nothing was requested, so the server closes it.
+            Stage::Idle => self.close(connection),
+            Stage::Sending => self.transmit(connection, now),
+            Stage::Head | Stage::Body | Stage::Explanation => {
+                if connection.stream.wants_write()
+                    && let Err(cause) = connection.stream.flush()
+                {
+                    return self.lose(connection, &cause, now);
+                }
+                self.receive(connection, now);
+            }
+        }
+    }
+
+    fn connect(&mut self, mut connection: Box<Connection>, writes: bool, now: Nanos) {
+        let endpoint = &self.site.endpoints[connection.endpoint];
+        match connection.connect(endpoint, &self.site.tls, writes) {
+            ConnectionProgress::Connected => {
+                self.spans.connect.record(now.since(connection.since));
+                match connection.part {
+                    Some(number) => self.send(connection, number, now),
+                    None => self.rest(connection, now),
+                }
+            }
+            ConnectionProgress::Failed(cause) => self.lose(connection, &cause, now),
+            ConnectionProgress::Closed => self.lose(connection, &StreamError::Lost(Errno::CONNRESET), now),
+            ConnectionProgress::Nonsense(what) => {
+                self.lose(connection, &StreamError::Tls(what.to_owned()), now);
+            }
+            _ => {
+                let writes = connection.stage == Stage::Connecting;
+                self.keep(connection, writes, now);
+            }
+        }
+    }
+
+    /// Keeps a connection for a later request.
+    fn rest(&mut self, mut connection: Box<Connection>, now: Nanos) {
+        connection.stage = Stage::Idle;
+        connection.part = None;
+        connection.used = true;
+        self.endpoints[connection.endpoint].idle.push(connection.token);
+        self.keep(connection, false, now);
+    }
+
+    fn close(&mut self, connection: Box<Connection>) {
+        self.slots.release(connection.token);
+        drop(connection);
+    }
+
+    /// A connection failed; its request is attempted again.
+    fn lose(&mut self, connection: Box<Connection>, cause: &StreamError, now: Nanos) {
+        let (part, stage) = (connection.part, connection.stage);
+        let is_unheard =
+            connection.used && matches!(stage, Stage::Sending | Stage::Head) && connection.text.is_empty();
+        self.close(connection);
+        let Some(number) = part else { return };
+        let kind = match stage {
+            Stage::Connecting | Stage::Tunnel | Stage::Handshake => AttemptFailure::NotConnected,
+            _ => AttemptFailure::Reset,
+        };
+        if let StreamError::Tls(what) = cause {
+            let label = self.site.endpoints[self.parts.get(number).endpoint].label();
+            self.spans.requests.fail(AttemptFailure::NotConnected);
+            let error = StoreError::Refused(format!("cannot use TLS with {label}: {what}"));
+            return self.fail_part(number, error, now);
+        }
+        let part = self.parts.get(number);
+        if is_unheard && !part.afresh {
+            // The server closed a connection that was kept. That is usual, and no attempt of its own.
+            part.afresh = true;
+            part.attempts -= 1;
+            self.in_flight -= 1;
+            self.pending.push_front(number);
+            return;
+        }
+        self.attempt_failed(number, kind, cause, now);
+    }
+
+    /// An attempt got no complete answer.
+    fn attempt_failed(
+        &mut self,
+        number: usize,
+        kind: AttemptFailure,
+        cause: &dyn std::fmt::Display,
+        now: Nanos,
+    ) {
+        if self.retries(number, kind, None) {
+            return;
+        }
+        let part = *self.parts.get(number);
+        let how = NoAnswer {
+            kind,
+            cause: cause.to_string(),
+            attempts: part.attempts,
+            endpoint: self.site.endpoints[part.endpoint].label(),
+        };
+        let name = self.site.shown_name(&self.readers[part.reader].name);
+        self.fail_part(
+            number,
+            StoreError::Unanswered { operation: Operation::Read, name, how: Box::new(how) },
+            now,
+        );
+    }
+
+    /// The server refused an attempt.
+    fn attempt_refused(
+        &mut self,
+        number: usize,
+        kind: AttemptFailure,
+        answer: (u16, &str, Option<u64>),
+        now: Nanos,
+    ) {
+        let (status, code, retry_after) = answer;
+        if !self.retries(number, kind, retry_after) {
+            let refused = self.refusal(number, status, code);
+            self.fail_part(number, refused, now);
+        }
+    }
+
+    fn refusal(&mut self, number: usize, status: u16, code: &str) -> StoreError {
+        let part = *self.parts.get(number);
+        let refusal = Refusal {
+            status,
+            code: code.to_owned(),
+            attempts: part.attempts,
+            endpoint: self.site.endpoints[part.endpoint].label(),
+        };
+        let name = self.site.shown_name(&self.readers[part.reader].name);
+        StoreError::Rejected { operation: Operation::Read, name, refusal: Box::new(refusal) }
+    }
+
+    /// Counts a failed attempt and plans another one; `false` if there will be none.
+    fn retries(&mut self, number: usize, kind: AttemptFailure, retry_after: Option<u64>) -> bool {
+        self.spans.requests.fail(kind);
+        self.random = mix(self.random, number as u64);
+        let (tick, part) = (self.poller.ticks, self.parts.get(number));
+        // A connection that could not be made is an attempt, too.
+        part.attempts += u32::from(kind == AttemptFailure::NotConnected);
+        part.afresh = true;
+        let elapsed = Nanos((tick - part.first_tick).saturating_mul(TICK.0));
+        let policy = &self.site.options.retry;
+        let Some(pause) = retry::pause(policy, part.attempts, elapsed, retry_after, self.random) else {
+            return false;
+        };
+        self.in_flight -= 1;
+        self.delayed.push((tick + ticks(pause), number));
+        true
+    }
+
+    /// A request in flight has failed, and with it its fetch.
+    fn fail_part(&mut self, number: usize, error: StoreError, now: Nanos) {
+        self.in_flight -= 1;
+        self.fail_fetch(number, error, now);
+    }
+
+    /// Ends the fetch of a request that is not in flight, and its other requests.
+    fn fail_fetch(&mut self, number: usize, error: StoreError, now: Nanos) {
+        let reader = self.parts.get(number).reader;
+        self.parts.remove(number);
+        let fetch = &mut self.readers[reader];
+        fetch.trouble.get_or_insert(error);
+        let mut ended = 1;
+        let ObjectLane { parts, pending, delayed, .. } = self;
+        pending.retain(|other| keeps(parts, *other, reader, &mut ended));
+        delayed.retain(|(_, other)| keeps(parts, *other, reader, &mut ended));
+        for slot in 0..self.slots.connections.len() {
+            let Some(connection) = &self.slots.connections[slot] else { continue };
+            let Some(other) = connection.part.filter(|other| self.parts.get(*other).reader == reader) else {
+                continue;
+            };
+            let token = connection.token;
+            if let Some(connection) = self.slots.take(token) {
+                self.close(connection);
+            }
+            self.parts.remove(other);
+            self.in_flight -= 1;
+            ended += 1;
+        }
+        debug_assert_eq!(self.readers[reader].parts_left, ended);
+        self.readers[reader].parts_left = 0;
+        self.end(reader, now);
+    }
+
+    /// A request has ended successfully.
+    fn finish_part(&mut self, number: usize, now: Nanos) {
+        let part = *self.parts.get(number);
+        self.parts.remove(number);
+        self.in_flight -= 1;
+        self.spans.requests.answered += 1;
+        self.spans.read.record(now.since(part.began));
+        self.traffic.end(part.reader);
+        let fetch = &mut self.readers[part.reader];
+        fetch.brought.reads += 1;
+        fetch.brought.bytes += part.range.len;
+        fetch.parts_left -= 1;
+        if fetch.parts_left == 0 {
+            self.end(part.reader, now);
+        }
+    }
+
+    fn end(&mut self, reader: usize, at: Nanos) {
+        let fetch = &mut self.readers[reader];
+        let began = fetch.began;
+        let (outcome, kept) = fetch.end();
+        if outcome.is_err() {
+            self.traffic.end(reader);
+        }
+        self.busy -= 1;
+        self.done.push_back(FinishedFetch { reader, at, began, outcome, kept });
+    }
+
+    /// Time has passed: pauses end, silent connections fail, and if the bytes are no longer needed, all fetches end.
+    fn passed(&mut self) {
+        let (tick, now) = (self.poller.ticks, self.traffic.clock.now());
+        let mut at = 0;
+        while at < self.delayed.len() {
+            if self.delayed[at].0 <= tick {
+                let (_, number) = self.delayed.swap_remove(at);
+                self.pending.push_back(number);
+            } else {
+                at += 1;
+            }
+        }
+        let silence = ticks(self.site.options.retry.silence);
+        for slot in 0..self.slots.connections.len() {
+            let Some(connection) = &self.slots.connections[slot] else { continue };
+            if connection.part.is_some() && tick.saturating_sub(connection.moved) > silence {
+                let token = connection.token;
+                self.fall_silent(token, now);
+            }
+        }
+        // Relaxed: the flag publishes no other data.
+        if self.busy > 0 && self.traffic.give_up.load(Ordering::Relaxed) {
+            self.give_up(now);
+        }
+    }
+
+    fn fall_silent(&mut self, token: u64, now: Nanos) {
+        let Some(connection) = self.slots.take(token) else { return };
+        let part = connection.part;
+        self.close(connection);
+        let silence = self.site.options.retry.silence;
+        if let Some(number) = part {
+            let cause = format!("no byte for {silence}");
+            self.attempt_failed(number, AttemptFailure::Silent, &cause, now);
+        }
+    }
+
+    /// Ends the fetches that are being repeated or have not begun.
+    fn give_up(&mut self, now: Nanos) {
+        while let Some(number) =
+            self.pending.pop_front().or_else(|| self.delayed.pop().map(|(_, number)| number))
+        {
+            self.fail_fetch(number, StoreError::GivenUp, now);
+        }
+    }
+
+    /// Lets requests and answers make progress, for at most this long.
+    fn poll(&mut self, most: Nanos) {
+        self.launch();
+        self.poller.tick(self.busy > 0);
+        let mut ready = std::mem::take(&mut self.ready);
+        let ticked = match self.poller.wait(most, &mut ready) {
+            Ok(ticked) => ticked,
+            Err(cause) => return self.lose_all(cause),
+        };
+        for event in ready.drain(..) {
+            self.react(event);
+        }
+        self.ready = ready;
+        if ticked {
+            self.passed();
+        }
+        self.launch();
+    }
+
+    /// The loop itself cannot continue.
+    fn lose_all(&mut self, cause: Errno) {
+        let now = self.traffic.clock.now();
+        for reader in 0..self.readers.len() {
+            if self.readers[reader].busy {
+                let name = self.site.shown_name(&self.readers[reader].name);
+                self.readers[reader].trouble = Some(StoreError::io(Operation::Read, &name, cause));
+                self.end(reader, now);
+            }
+        }
+        self.pending.clear();
+        self.delayed.clear();
+        (self.slots, self.in_flight) = (Slots::default(), 0);
+    }
+}
+
+/// Whether a request belongs to another reader; otherwise it is removed and counted.
+fn keeps(parts: &mut Parts, number: usize, reader: usize, ended: &mut usize) -> bool {
+    let is_other = parts.get(number).reader != reader;
+    if !is_other {
+        parts.remove(number);
+        *ended += 1;
+    }
+    is_other
+}
+
+impl Lane for ObjectLane<'_> {
+    fn submit(&mut self, reader: usize, fetch: Fetch<'_>) {
+        debug_assert!(!self.readers[reader].busy);
+        let (ranges, most) = (fetch.ranges, largest(self.traffic.transfer));
+        self.readers[reader].begin(fetch, self.traffic.clock.now());
+        self.busy += 1;
+        let pending = &mut self.pending;
+        let count = self.parts.split(reader, ranges, most, |number| pending.push_back(number));
+        self.readers[reader].parts_left = count;
+    }
+
+    fn reap(&mut self) -> Option<FinishedFetch> {
+        if self.done.is_empty() && self.busy > 0 {
+            self.poll(Nanos::ZERO);
+        }
+        self.done.pop_front()
+    }
+
+    fn awaits(&self) -> FetchWait {
+        match self.busy > 0 && self.done.is_empty() {
+            true => FetchWait::Medium,
+            false => FetchWait::Nothing,
+        }
+    }
+
+    fn wait(&mut self, most: Nanos) {
+        if self.done.is_empty() {
+            self.poll(most);
+        }
+    }
+
+    fn waker(&self) -> Option<Arc<dyn Waker>> {
+        Some(self.poller.bell())
+    }
+
+    fn take_spans(&mut self) -> Spans {
+        std::mem::take(&mut self.spans)
+    }
+}
+
+#[cfg(test)]
+mod tests;

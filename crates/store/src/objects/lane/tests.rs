@@ -1,0 +1,315 @@
+//! A lane against a server that misbehaves on demand: what is retried, what is an error, and that no byte is delivered
+//! twice or wrongly.
+
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use model::extent::Extent;
+use model::names::Name;
+use model::objects::{ObjectOptions, ObjectPlace, ObjectVersion, RetryPolicy, Service};
+use model::requests::{AttemptFailure, RequestCounts};
+use model::units::Nanos;
+
+use super::*;
+use crate::objects::credential::{Credential, CredentialCell};
+use crate::objects::scripted::{Reply, SeenRequest, Server, content};
+use crate::{Buffer, Fetched, Purpose, Witness};
+
+const BYTES: u64 = 20_000;
+
+fn site(urls: &[String], retry: RetryPolicy) -> Site {
+    let options = ObjectOptions { endpoints: urls.to_vec(), retry, ..ObjectOptions::default() };
+    let place = ObjectPlace::parse(Service::S3, "bucket/prefix");
+    let cell = Arc::new(CredentialCell::new(Credential::Anonymous));
+    Site::new(&place, &Arc::new(options), cell, || 0).unwrap()
+}
+
+fn quick() -> RetryPolicy {
+    RetryPolicy {
+        attempts: 3,
+        pause: Nanos(1_000_000),
+        longest: Nanos(1_000_000),
+        deadline: Nanos(20_000_000_000),
+        silence: Nanos(200_000_000),
+    }
+}
+
+/// Sees every byte, and that it is the right one.
+#[derive(Default)]
+struct Seen(Mutex<Vec<u8>>);
+
+impl Witness for Seen {
+    fn see(&self, _reader: usize, _file: u64, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let mut seen = self.0.lock().unwrap();
+        for (at, byte) in (offset..).zip(bytes) {
+            assert_eq!(*byte, content(at), "byte {at}");
+            assert_eq!(std::mem::replace(&mut seen[at as usize], 1), 0, "byte {at} was seen before");
+        }
+        Ok(())
+    }
+}
+
+fn finished(lane: &mut dyn Lane) -> FinishedFetch {
+    let begin = Instant::now();
+    loop {
+        match lane.reap() {
+            Some(done) => return done,
+            None => lane.wait(Nanos(100_000_000)),
+        }
+        assert!(begin.elapsed() < Duration::from_secs(30), "the fetch does not end");
+    }
+}
+
+/// Fetches an object of `BYTES` bytes, kept or not, and checks every byte.
+fn fetch(
+    site: &Site,
+    transfer: usize,
+    keep: bool,
+    version: Option<ObjectVersion>,
+) -> (Result<Fetched, StoreError>, RequestCounts) {
+    let (seen, go_on) = (Seen(Mutex::new(vec![0; BYTES as usize])), AtomicBool::new(false));
+    let traffic = Traffic { transfer, witness: Some(&seen), give_up: &go_on, ..Traffic::untimed() };
+    let mut lane = ObjectLane::new(site, traffic).unwrap();
+    let (name, whole) = (Name::new("train/k").unwrap(), [Extent { offset: 0, len: BYTES }]);
+    let into = keep.then(Buffer::default);
+    let (purpose, at) = (Purpose::Samples(1), Nanos::ZERO);
+    let asked = Fetch {
+        name: &name,
+        purpose,
+        ranges: &whole,
+        file_bytes: BYTES,
+        version,
+        keep_open: false,
+        at,
+        into,
+    };
+    lane.submit(0, asked);
+    let done = finished(&mut lane);
+    assert_eq!(lane.awaits(), FetchWait::Nothing);
+    if done.outcome.is_ok() {
+        assert!(seen.0.lock().unwrap().iter().all(|seen| *seen == 1), "every byte was seen");
+        if let Some(kept) = &done.kept {
+            assert!(kept.bytes().iter().zip(0..).all(|(byte, at)| *byte == content(at)));
+            assert_eq!(kept.bytes().len() as u64, BYTES);
+        }
+    }
+    assert_eq!(done.kept.is_some(), keep, "a buffer is not lost");
+    (done.outcome, lane.take_spans().requests)
+}
+
+const RIGHT: Reply = Reply::Object { bytes: BYTES, tag: "t" };
+
+/// The first request gets this reply, and all others the right one.
+fn first(reply: Reply) -> impl Fn(usize, &SeenRequest) -> Reply + Send + Sync {
+    move |number, _| if number == 0 { reply.clone() } else { RIGHT }
+}
+
+#[test]
+fn whole_objects_and_ranges_arrive() {
+    for (transfer, requests) in [(1 << 20, 1), (4096, 5)] {
+        for keep in [false, true] {
+            let server = Server::start(|_, _| RIGHT);
+            let (outcome, counts) = fetch(&site(&[server.url()], quick()), transfer, keep, None);
+            assert_eq!(outcome.unwrap().reads, requests);
+            assert_eq!((counts.requests, counts.answered, counts.all_failed()), (requests, requests, 0));
+            assert_eq!(counts.received_bytes, BYTES);
+            let seen = server.seen();
+            assert!(seen[0].line.starts_with("GET /bucket/prefix/train/k HTTP/1.1"), "{}", seen[0].line);
+            assert_eq!(seen[0].range.is_some(), requests > 1, "a whole object needs no range");
+        }
+    }
+}
+
+#[test]
+fn attempts_that_fail_are_repeated_and_counted() {
+    let short_head = b"HTTP/1.1 200 OK\r\nConte".to_vec();
+    for (reply, kind) in [
+        (Reply::status(500, "", ""), AttemptFailure::ServerError),
+        (
+            Reply::status(503, "Retry-After: 0\r\n", "<Error><Code>SlowDown</Code></Error>"),
+            AttemptFailure::Throttled,
+        ),
+        (Reply::status(429, "", ""), AttemptFailure::Throttled),
+        (Reply::status(403, "", "<Error><Code>ExpiredToken</Code></Error>"), AttemptFailure::Expired),
+        (Reply::Reset { bytes: BYTES, after: 0 }, AttemptFailure::Reset),
+        (Reply::Reset { bytes: BYTES, after: 9000 }, AttemptFailure::Reset),
+        (Reply::Silence, AttemptFailure::Silent),
+        (Reply::Raw(short_head), AttemptFailure::Silent),
+        (Reply::Raw(b"SSH-2.0-OpenSSH\r\n\r\n".to_vec()), AttemptFailure::Malformed),
+        (Reply::status(206, "Content-Range: bytes 5-9/20000\r\n", "01234"), AttemptFailure::Malformed),
+        (
+            Reply::Raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_vec()),
+            AttemptFailure::Malformed,
+        ),
+    ] {
+        for keep in [false, true] {
+            let server = Server::start(first(reply.clone()));
+            let (outcome, counts) = fetch(&site(&[server.url()], quick()), 1 << 20, keep, None);
+            assert_eq!(outcome.map(|fetched| fetched.bytes), Ok(BYTES), "{reply:?}");
+            assert_eq!((counts.failed(kind), counts.all_failed(), counts.requests), (1, 1, 2), "{reply:?}");
+        }
+    }
+}
+
+#[test]
+fn an_attempt_after_a_reset_asks_for_the_rest() {
+    let server = Server::start(first(Reply::Reset { bytes: BYTES, after: 9000 }));
+    let (outcome, counts) = fetch(&site(&[server.url()], quick()), 1 << 20, true, None);
+    assert_eq!(outcome.unwrap().reads, 1);
+    let (first, last) = server.seen()[1].range.unwrap();
+    assert!(first > 0 && first <= 9000 && last == BYTES - 1, "{first} to {last}");
+    assert_eq!(counts.received_bytes, BYTES, "no byte twice");
+}
+
+#[test]
+fn too_many_failures_end_the_fetch_and_name_the_object() {
+    let refused = |reply: Reply| {
+        let server = Server::start(move |_, _| reply.clone());
+        let (outcome, counts) = fetch(&site(&[server.url()], quick()), 4096, true, None);
+        (outcome.unwrap_err(), counts)
+    };
+    let (error, counts) = refused(Reply::status(503, "", "<Error><Code>SlowDown</Code></Error>"));
+    assert_eq!(error.kind(), "http-503");
+    assert!(error.to_string().starts_with("cannot read s3://bucket/prefix/train/k: 127.0.0.1:"), "{error}");
+    assert!(error.to_string().contains(" answered 503 SlowDown (3 attempts)"), "{error}");
+    assert!(counts.failed(AttemptFailure::Throttled) >= 3);
+    let (error, _) = refused(Reply::Silence);
+    assert_eq!(error.kind(), "silent");
+    assert!(error.to_string().contains("no byte for 200"), "{error}");
+    let (error, _) = refused(Reply::Reset { bytes: BYTES, after: 0 });
+    assert_eq!(error.kind(), "reset");
+}
+
+#[test]
+fn permanent_errors_are_not_repeated() {
+    for (reply, kind, words) in [
+        (Reply::status(404, "", "<Error><Code>NoSuchKey</Code></Error>"), "enoent", "does not exist"),
+        (
+            Reply::status(404, "", "<Error><Code>NoSuchBucket</Code></Error>"),
+            "http-404",
+            "bucket does not exist",
+        ),
+        (Reply::status(403, "", "<Error><Code>AccessDenied</Code></Error>"), "http-403", "permissions"),
+        (Reply::status(403, "", "<Error><Code>RequestTimeTooSkewed</Code></Error>"), "http-403", "clocks"),
+        (Reply::status(301, "", "<Error><Code>PermanentRedirect</Code></Error>"), "http-301", "region"),
+        (Reply::Object { bytes: BYTES - 1, tag: "t" }, "short", "too short: it ends at byte 19999"),
+        (Reply::Object { bytes: BYTES + 1, tag: "t" }, "long", "20001 bytes"),
+    ] {
+        for (keep, transfer) in [(false, 1 << 20), (true, 1 << 20), (true, 4096)] {
+            let always = reply.clone();
+            let server = Server::start(move |_, _| always.clone());
+            let (outcome, _) = fetch(&site(&[server.url()], quick()), transfer, keep, None);
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), kind, "{reply:?}");
+            assert!(error.to_string().contains(words), "{error}");
+            let most = BYTES.div_ceil(transfer as u64) as usize;
+            assert!(server.seen().len() <= most, "each request was made once");
+        }
+    }
+}
+
+#[test]
+fn changed_objects_are_named() {
+    let server = Server::start(|_, _| Reply::Object { bytes: BYTES, tag: "new" });
+    let listed = ObjectVersion::of_tag(b"old");
+    let (outcome, _) = fetch(&site(&[server.url()], quick()), 1 << 20, false, listed);
+    assert_eq!(outcome.unwrap_err().kind(), "changed");
+    let (outcome, _) = fetch(&site(&[server.url()], quick()), 1 << 20, false, ObjectVersion::of_tag(b"new"));
+    assert!(outcome.is_ok());
+    // Without a catalog, all answers of a fetch must have the same tag.
+    let server =
+        Server::start(|number, _| Reply::Object { bytes: BYTES, tag: if number < 2 { "a" } else { "b" } });
+    let (outcome, _) = fetch(&site(&[server.url()], quick()), 4096, true, None);
+    assert_eq!(outcome.unwrap_err().kind(), "changed");
+    let without = |_: usize, _: &SeenRequest| {
+        let mut answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {BYTES}\r\n\r\n").into_bytes();
+        answer.extend((0..BYTES).map(content));
+        Reply::Raw(answer)
+    };
+    let server = Server::start(without);
+    assert!(fetch(&site(&[server.url()], quick()), 1 << 20, false, None).0.is_ok(), "a tag is optional");
+    let (outcome, _) = fetch(&site(&[server.url()], quick()), 1 << 20, false, listed);
+    assert_eq!(outcome.unwrap_err().kind(), "malformed", "unless a catalog has it");
+}
+
+#[test]
+fn a_connection_that_the_server_closed_is_replaced_without_a_failure() {
+    let server = Server::start(|_, _| Reply::ThenClose { bytes: BYTES });
+    let site = site(&[server.url()], quick());
+    let mut lane = ObjectLane::new(&site, Traffic::untimed()).unwrap();
+    let (name, whole) = (Name::new("k").unwrap(), [Extent { offset: 0, len: BYTES }]);
+    for _ in 0..5 {
+        let (purpose, version, at) = (Purpose::Upkeep, None, Nanos::ZERO);
+        let (ranges, into) = (&whole[..], None);
+        lane.submit(
+            0,
+            Fetch { name: &name, purpose, ranges, file_bytes: BYTES, version, keep_open: false, at, into },
+        );
+        assert_eq!(finished(&mut lane).outcome.unwrap().bytes, BYTES);
+    }
+    let counts = lane.take_spans().requests;
+    assert_eq!((counts.answered, counts.all_failed()), (5, 0));
+}
+
+#[test]
+fn endpoints_take_turns_and_connections_are_kept() {
+    let servers: Vec<Server> = (0..2).map(|_| Server::start(|_, _| RIGHT)).collect();
+    let urls: Vec<String> = servers.iter().map(Server::url).collect();
+    let site = site(&urls, quick());
+    let mut lane = ObjectLane::new(&site, Traffic::untimed()).unwrap();
+    let (name, whole) = (Name::new("k").unwrap(), [Extent { offset: 0, len: BYTES }]);
+    for _ in 0..10 {
+        let (purpose, version, at) = (Purpose::Upkeep, None, Nanos::ZERO);
+        let (ranges, into) = (&whole[..], None);
+        lane.submit(
+            0,
+            Fetch { name: &name, purpose, ranges, file_bytes: BYTES, version, keep_open: false, at, into },
+        );
+        finished(&mut lane).outcome.unwrap();
+    }
+    assert!(servers.iter().all(|server| server.seen().len() == 5));
+    assert_eq!(lane.take_spans().requests.connects, 2, "one connection each");
+}
+
+#[test]
+fn retry_after_is_honoured_and_bounded() {
+    let server = Server::start(first(Reply::status(503, "Retry-After: 1\r\n", "")));
+    let begin = Instant::now();
+    assert!(fetch(&site(&[server.url()], quick()), 1 << 20, false, None).0.is_ok());
+    assert!(begin.elapsed() >= Duration::from_millis(950), "{:?}", begin.elapsed());
+    let server = Server::start(|_, _| Reply::status(503, "Retry-After: 3600\r\n", ""));
+    let (outcome, _) = fetch(&site(&[server.url()], quick()), 1 << 20, false, None);
+    assert!(outcome.is_err(), "an hour is later than the deadline");
+}
+
+#[test]
+fn nothing_listens() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (outcome, counts) = fetch(&site(&[format!("http://{closed}")], quick()), 1 << 20, false, None);
+    let error = outcome.unwrap_err();
+    assert_eq!(error.kind(), "not-connected");
+    assert!(
+        error.to_string().contains("Connection refused") && error.to_string().contains("3 attempts"),
+        "{error}"
+    );
+    assert_eq!(counts.failed(AttemptFailure::NotConnected), 3);
+}
+
+#[test]
+fn tls_with_a_server_that_does_not_speak_it_is_explained() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            use std::io::Write;
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    });
+    let (outcome, _) = fetch(&site(&[url], quick()), 1 << 20, false, None);
+    let error = outcome.unwrap_err();
+    assert!(!error.is_about_a_file(), "{error}");
+    assert!(error.to_string().contains("cannot use TLS with 127.0.0.1:"), "{error}");
+    assert!(error.to_string().contains("does not speak TLS"), "{error}");
+}

@@ -1,0 +1,32 @@
+//! Objects in S3, Google Cloud Storage and Azure Blob Storage.
+//!
+//! Reads are our own code, from the signature to the socket (`lane`): a benchmark must not be limited by its client.
+//! The library `object_store` fetches credentials, uploads and removes (`writes`), which is not on the measured path.
+
+pub(crate) mod answer;
+pub(crate) mod base64;
+mod bucket;
+mod chunks;
+pub(crate) mod client;
+mod connection;
+pub(crate) mod contract;
+pub(crate) mod credential;
+mod date;
+mod endpoint;
+pub(crate) mod files;
+pub(crate) mod keys;
+mod lane;
+#[cfg(test)]
+mod live;
+#[cfg(test)]
+pub(crate) mod memory;
+pub(crate) mod random;
+mod retry;
+#[cfg(test)]
+mod scripted;
+mod sign;
+mod site;
+pub(crate) mod store;
+mod stream;
+pub(crate) mod writes;
+mod xml;
