@@ -85,6 +85,18 @@ mod manifest;
 mod mlperf;
 // Mistakes in workload files and flags: each has its own message, before any I/O.
 mod mistakes;
+// Object stores: servers, a proxy that injects faults, and objects of other programs.
+mod objects;
+// Faults of object stores: what is repeated, what ends a run, what is counted; writes that are refused.
+mod objects_faults;
+// Runs that are killed while they save, drain and restore checkpoints in an object store.
+mod objects_kills;
+// Object stores that cannot be used: wrong names, keys, endpoints and certificates.
+mod objects_mistakes;
+// The requests that commands make: none that is not needed.
+mod objects_requests;
+// Data sets in object stores: the same training as in a folder, interrupted generation, objects that changed.
+mod objects_training;
 // Settings from the command line: which one wins, and how messages name it.
 mod overrides;
 // File sizes, and counts and spans of reads, are the same on every I/O backend.

@@ -17,7 +17,7 @@ fn is_silent_about(dir: &Dir, done: &Done, secret: &str) {
     );
     for (name, bytes) in dir.tree(".") {
         let holds = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
-        assert!(!holds || name == "w.yaml", "{name}");
+        assert!(!holds || matches!(name.as_str(), "w.yaml" | "aws"), "{name}");
     }
 }
 
@@ -59,10 +59,14 @@ fn a_secret_in_an_argument_appears_nowhere() {
     for odd in [
         format!("{KEY}='it\\'{SECRET}'"),
         format!("storage.storage_options={{secret_access_key:a\\,{SECRET},region:eu}}"),
-        format!("storage.storage_options.endpoint_url=http://user:{SECRET}@host"),
     ] {
         let args = ["run", "w.yaml", "--store", "null", "--no-calibration", "--set", &odd];
         is_silent_about(&dir, &dir.feedline(&args).run().ran(), SECRET);
+    }
+    for address in [format!("http://user:{SECRET}@host"), format!("https://host/?sv=1&sig={SECRET}")] {
+        let set = format!("storage.storage_options.endpoint_url='{address}'");
+        let refused = dir.feedline(&["run", "w.yaml", "--store", "null", "--set", &set]).run().exits(2);
+        is_silent_about(&dir, &refused.says("endpoint_url' has "), SECRET);
     }
     let elsewhere = format!("s3://user:{SECRET}@host/b");
     for args in [&["plan", "w.yaml", "--data-dir", &elsewhere][..], &["catalog", &elsewhere]] {
@@ -130,5 +134,102 @@ fn a_mistake_in_an_argument_does_not_show_a_secret() {
         let done = dir.feedline(&["plan", "w.yaml", "--set", &set]).run().exits(2).says(says);
         is_silent_about(&dir, &done, SECRET_NUMBER);
         is_silent_about(&dir, &done, SECRET);
+    }
+}
+
+/// A server that refuses every connection.
+const CLOSED_PORT: &str = "http://127.0.0.1:1";
+
+/// The small workload in an object store, with secrets in every key that can have one.
+fn in_object_store(place: &str) -> Dir {
+    let dir = with_storage(&format!(
+        "  storage_root: {place}\n  endpoint_uris: ['{CLOSED_PORT}']\n  account: acct\n  account_key: {SECRET}\n  \
+         sas_token: sv=1&sig={SECRET}\n  proxy: http://user:{SECRET}@127.0.0.1:1\n  retry_attempts: 1\n  \
+         retry_deadline: 1s\n  storage_options:\n    access_key_id: {SECRET}\n    secret_access_key: {SECRET}\n    \
+         session_token: {SECRET}\n    connection_string: AccountName=acct;AccountKey={SECRET}"
+    ));
+    dir.write("aws", format!("[default]\naws_access_key_id={SECRET}\naws_secret_access_key={SECRET}\n"));
+    dir
+}
+
+/// Secrets in the environment, by all names that are read.
+fn environment() -> Vec<(&'static str, String)> {
+    let plain = [
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "GCS_ACCESS_KEY_ID",
+        "GCS_SECRET_ACCESS_KEY",
+        "GOOGLE_BEARER_TOKEN",
+        "GOOGLE_SERVICE_ACCOUNT_KEY",
+        "AZURE_STORAGE_KEY",
+        "AZURE_STORAGE_TOKEN",
+        "AZURE_CLIENT_SECRET",
+    ];
+    let mut all: Vec<(&'static str, String)> = plain.map(|name| (name, SECRET.to_owned())).into();
+    all.extend([
+        ("AZURE_CLIENT_ID", "app".to_owned()),
+        ("AZURE_TENANT_ID", "tenant".to_owned()),
+        ("AZURE_STORAGE_SAS_TOKEN", format!("?sv=1&sig={SECRET}")),
+        ("AZURE_STORAGE_CONNECTION_STRING", format!("AccountName=acct;AccountKey={SECRET}")),
+        ("HTTP_PROXY", format!("http://user:{SECRET}@127.0.0.1:1")),
+        ("HTTPS_PROXY", format!("http://user:{SECRET}@127.0.0.1:1")),
+        ("AWS_SHARED_CREDENTIALS_FILE", "aws".to_owned()),
+    ]);
+    all
+}
+
+/// Every command with an object store whose server cannot be reached. It may fail, but not show a secret.
+#[test]
+fn no_command_shows_a_secret_of_an_object_store() {
+    let commands: &[&[&str]] = &[
+        &["plan", "w.yaml"],
+        &["plan", "w.yaml", "--json"],
+        &["run", "w.yaml", "--no-calibration"],
+        &["run", "w.yaml", "--no-calibration", "--json"],
+        &["run", "w.yaml", "--store", "null", "--no-calibration"],
+        &["run", "w.yaml", "--generate", "--set", "workflow.checkpoint=true"],
+        &["generate", "w.yaml"],
+        &["sweep", "w.yaml", "--over", "storage.requests_in_flight=1,2", "--repeat", "1", "--output", "s"],
+        &["capacity", "w.yaml", "--up-to", "1"],
+        &["stall", "w.yaml", "--steps", "25"],
+        &["catalog", "s3://bucket/x", "--output", "c"],
+        &["inspect", "s3://bucket/x/file.npz"],
+        &["validate", "feedline-results"],
+        &["compare", "feedline-results", "feedline-results"],
+        &["mlperf", "check", "feedline-results"],
+        &[
+            "dlio",
+            "workload=default",
+            "++workload.storage.storage_type=s3",
+            "++workload.storage.storage_root=bucket",
+        ],
+        &["workloads"],
+        &["completions", "bash"],
+    ];
+    let dir = Dir::new();
+    let help = dir.feedline(&["--help"]).run().exits(0).stdout;
+    let listed =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // The description of a command may continue on a line of its own, further to the right.
+    let names: Vec<&str> = listed
+        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
+        .filter(|name| !name.is_empty())
+        .collect();
+    assert!(names.len() > 10, "{help}");
+    for name in names.into_iter().filter(|name| *name != "help") {
+        assert!(commands.iter().any(|command| command[0] == name), "{name} is not tried");
+    }
+    for place in ["s3://bucket/x", "gs://bucket/x", "az://container/x"] {
+        let dir = in_object_store(place);
+        for command in commands {
+            let mut started = dir.feedline(command);
+            for (name, value) in environment() {
+                started = started.env(name, value);
+            }
+            let done = started.run();
+            is_silent_about(&dir, &done, SECRET);
+            assert!(!done.stderr.contains("panicked"), "{command:?}: {}", done.stderr);
+        }
     }
 }
