@@ -102,8 +102,8 @@ fn read_some(
             let Some((name, len)) = files.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
             let ranges = [Extent { offset: 0, len: *len }];
             let (purpose, file_bytes, at) = (Purpose::Samples(0), *len, clock.now());
-            let fetch =
-                Fetch { name, purpose, ranges: &ranges, file_bytes, keep_open: false, at, into: None };
+            let (ranges, keep_open, version, into) = (&ranges, false, None, None);
+            let fetch = Fetch { name, purpose, ranges, file_bytes, version, keep_open, at, into };
             lane.submit(reader, fetch);
         }
         match (lane.reap(), lane.awaits()) {
