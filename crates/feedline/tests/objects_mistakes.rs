@@ -219,7 +219,7 @@ fn locations_that_are_none() {
             3,
             &["hdfs:// is not supported", "use a folder, s3://, gs:// or az://"],
         );
-        refused("s3://me:hunter2-swordfish@host/b", &[], 3, &["s3:// is not supported (s3://"]);
+        refused("s3://me:hunter2-swordfish@host/b", &[], 3, &["@host/b contains credentials"]);
         let named = ["--set", "storage.store=posix"];
         let says = ["the backend posix reads files in folders", "use --store s3, or leave out"];
         refused(&url, &named, 2, &says);

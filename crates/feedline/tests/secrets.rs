@@ -1,5 +1,7 @@
 //! Secrets in a workload file or an argument appear in no message and in no file, however the key is written.
 
+use crate::objects::proxy::{Proxy, Rule, Trouble};
+use crate::objects::servers::{Place, Scheme};
 use crate::util::{Dir, Done, SMALL};
 
 /// No other text of a run contains it.
@@ -17,7 +19,7 @@ fn is_silent_about(dir: &Dir, done: &Done, secret: &str) {
     );
     for (name, bytes) in dir.tree(".") {
         let holds = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
-        assert!(!holds || matches!(name.as_str(), "w.yaml" | "aws"), "{name}");
+        assert!(!holds || matches!(name.as_str(), "w.yaml" | "aws" | "conf/workload/w.yaml"), "{name}");
     }
 }
 
@@ -230,6 +232,138 @@ fn no_command_shows_a_secret_of_an_object_store() {
             let done = started.run();
             is_silent_about(&dir, &done, SECRET);
             assert!(!done.stderr.contains("panicked"), "{command:?}: {}", done.stderr);
+        }
+    }
+}
+
+/// The files that describe a job of Hydra, and what is printed instead of running it.
+#[test]
+fn the_configuration_of_a_dlio_job_has_no_secret() {
+    let dir = Dir::new();
+    let storage = format!("storage:\n  account_key: {SECRET}\n  storage_root: ./\n");
+    dir.write("conf/workload/w.yaml", format!("{SMALL}{storage}"));
+    let options = "++workload.storage.storage_options";
+    let arguments = [
+        "dlio",
+        "workload=w",
+        "--config-dir=conf",
+        "++hydra.run.dir=leaf",
+        &format!("{options}.secret_access_key={SECRET}"),
+        &format!("{options}.access_key_id=${{oc.env:NO_SUCH_KEY,{SECRET}}}"),
+        &format!("{options}.session_token=${{oc.env:MY_TOKEN}}"),
+    ];
+    for more in [
+        &["--cfg", "job"][..],
+        &["--cfg", "job", "--resolve"],
+        &["--cfg", "all", "--package", "workload.storage"],
+        &["--cfg", "all", "--package", "workload.storage.account_key"],
+        &["--info", "all"],
+        &["--help"],
+        &["++workload.workflow.generate_data=True"],
+    ] {
+        let done = dir.feedline(&arguments).args(more).env("MY_TOKEN", SECRET).run().exits(0);
+        is_silent_about(&dir, &done, SECRET);
+    }
+    let config = dir.read("leaf/.hydra/config.yaml");
+    for line in [
+        "account_key: (secret)",
+        "secret_access_key: (secret)",
+        "access_key_id: (secret)",
+        "session_token: ${oc.env:MY_TOKEN}",
+    ] {
+        assert!(config.contains(line), "{line}:\n{config}");
+    }
+    let overrides = dir.read("leaf/.hydra/overrides.yaml");
+    assert!(overrides.contains("secret_access_key=****"), "{overrides}");
+    assert!(dir.path("leaf/summary.json").is_file(), "the job ran with what is hidden");
+}
+
+/// A location is shown in messages, so credentials in it are refused and hidden.
+#[test]
+fn credentials_in_a_location_are_refused_and_hidden() {
+    for place in [
+        format!("s3://AKIA:{SECRET}@bucket/x"),
+        format!("s3://AKIA:a/{SECRET}@bucket/x"),
+        format!("az://container/x?sv=1&sig={SECRET}"),
+        format!("s3://bucket/x?X-Amz-Credential=a&X-Amz-Signature={SECRET}"),
+        format!("https://acct.blob.core.windows.net/c?sv=1&sig={SECRET}"),
+    ] {
+        for command in [
+            &["run", "w.yaml", "--data-dir"][..],
+            &["generate", "w.yaml", "--data-dir"],
+            &["plan", "w.yaml", "--data-dir"],
+            &["run", "w.yaml", "--checkpoint-dir"],
+            &["catalog"],
+            &["inspect"],
+        ] {
+            let dir = Dir::small();
+            let done = dir.feedline(command).args(&[&place]).run();
+            is_silent_about(&dir, &done, SECRET);
+            // A plan needs no place, and no checkpoint is saved.
+            let needs_place = command[0] != "plan" && !command.contains(&"--checkpoint-dir");
+            assert!(
+                !needs_place || matches!(done.code(), Some(2 | 3)),
+                "{command:?} {place}: {}",
+                done.stderr
+            );
+        }
+    }
+}
+
+/// Every kind of credentials in requests that are signed with them, answered and refused. What a signature consists of
+/// is not shown either.
+#[test]
+fn no_signed_request_is_shown() {
+    let sas = format!("sv=2024-11-04&ss=b&srt=sco&sp=rwl&se=2099-01-01&sig={SECRET}");
+    let account = ("AZURE_STORAGE_ACCOUNT_NAME", "devstoreaccount1".to_owned());
+    for (scheme, credentials) in [
+        (Scheme::Azure, vec![("AZURE_STORAGE_SAS_TOKEN", sas), account.clone()]),
+        (Scheme::Azure, vec![("AZURE_STORAGE_TOKEN", SECRET.to_owned()), account]),
+        (Scheme::Google, vec![("GOOGLE_BEARER_TOKEN", SECRET.to_owned())]),
+        (
+            Scheme::Google,
+            vec![("GCS_ACCESS_KEY_ID", "GOOG1".to_owned()), ("GCS_SECRET_ACCESS_KEY", SECRET.to_owned())],
+        ),
+        (
+            Scheme::S3,
+            vec![
+                ("AWS_ACCESS_KEY_ID", "AKIA-swordfish".to_owned()),
+                ("AWS_SECRET_ACCESS_KEY", SECRET.to_owned()),
+                ("AWS_SESSION_TOKEN", SECRET.to_owned()),
+            ],
+        ),
+    ] {
+        for trouble in [
+            None,
+            Some(Trouble::Error(403, "AccessDenied")),
+            Some(Trouble::Status(500)),
+            Some(Trouble::Reset),
+        ] {
+            let place = Place::new(scheme);
+            let rule = trouble.into_iter().map(Rule::new);
+            let proxy = rule.fold(Proxy::to(&place.endpoint), |setup, rule| setup.rule(rule)).start();
+            let dir = Dir::small();
+            let place = place.through(&proxy);
+            let url = place.url("data");
+            for command in [
+                &["generate", "w.yaml", "--data-dir", &url][..],
+                &["run", "w.yaml", "--no-calibration", "--data-dir", &url],
+                &["run", "w.yaml", "--no-calibration", "--json", "--data-dir", &url],
+                &["catalog", &url],
+                &["inspect", &format!("{url}/train/img_00_of_24.npz")],
+            ] {
+                let server = place.environment().swap_remove(0);
+                let variables = credentials.iter().chain([&server]);
+                let done = variables
+                    .fold(dir.feedline(command), |command, (name, value)| command.env(name, value))
+                    .run();
+                for secret in
+                    [SECRET, "AKIA-swordfish", "GOOG1", "sig=", "Signature=", "Credential=", "Bearer "]
+                {
+                    is_silent_about(&dir, &done, secret);
+                }
+            }
+            assert!(proxy.requests() > 5, "{scheme:?}: requests were made: {:?}", proxy.log());
         }
     }
 }

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::objects::{ObjectPlace, Service};
-use crate::secret::redact_users;
+use crate::secret::redact_urls;
 
-/// A location given by a user. Where it is shown, the user and password of a URL are hidden.
+/// A location given by a user. Where it is shown, the user and password of a URL, and what signs it, are hidden.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Location {
     Path(PathBuf),
     /// Such as `s3://bucket/prefix`.
     Objects(ObjectPlace),
-    /// A URL that feedline cannot use.
+    /// A URL that feedline cannot use, also because it contains credentials.
     Url {
         scheme: String,
         rest: String,
@@ -26,6 +26,11 @@ pub enum Location {
 pub enum Unsupported {
     #[error("{scheme}:// is not supported ({location}); use a folder, s3://, gs:// or az://")]
     Scheme { scheme: String, location: String },
+    #[error(
+        "{location} contains credentials; give the location alone, and credentials in the environment or by the keys \
+         of docs/objects.md"
+    )]
+    Credentials { location: String },
     #[error("{location} is in an object store, but a folder is needed here")]
     NotAFolder { location: String },
 }
@@ -38,8 +43,7 @@ impl Location {
             Some((scheme, rest)) if is_scheme(scheme) => {
                 let scheme = scheme.to_ascii_lowercase();
                 match Service::of_scheme(&scheme) {
-                    // No bucket name has an @: such a URL is one with a user, which is hidden where it is shown.
-                    Some(service) if !rest.split('/').next().unwrap_or_default().contains('@') => {
+                    Some(service) if !has_credentials(rest) => {
                         Location::Objects(ObjectPlace::parse(service, rest))
                     }
                     _ => Location::Url { scheme, rest: rest.to_owned() },
@@ -71,7 +75,7 @@ impl Location {
         match self {
             Location::Path(path) => Ok(path),
             Location::Objects(_) => Err(Unsupported::NotAFolder { location: self.to_string() }),
-            Location::Url { scheme, .. } => Err(self.unknown_scheme(scheme)),
+            Location::Url { scheme, .. } => Err(self.unusable(scheme)),
         }
     }
 
@@ -80,13 +84,25 @@ impl Location {
         match self {
             Location::Path(_) => Ok(None),
             Location::Objects(place) => Ok(Some(place)),
-            Location::Url { scheme, .. } => Err(self.unknown_scheme(scheme)),
+            Location::Url { scheme, .. } => Err(self.unusable(scheme)),
         }
     }
 
-    fn unknown_scheme(&self, scheme: &str) -> Unsupported {
-        Unsupported::Scheme { scheme: scheme.to_owned(), location: self.to_string() }
+    /// Why a URL cannot be used.
+    fn unusable(&self, scheme: &str) -> Unsupported {
+        let (scheme, location) = (scheme.to_owned(), self.to_string());
+        match Service::of_scheme(&scheme) {
+            Some(_) => Unsupported::Credentials { location },
+            None => Unsupported::Scheme { scheme, location },
+        }
     }
+}
+
+/// Whether what follows `scheme://` has a user before the bucket, or the parameters of a signed URL. No bucket name
+/// has a `:` or an `@`.
+fn has_credentials(rest: &str) -> bool {
+    let bucket = rest.split('/').next().unwrap_or_default();
+    bucket.contains([':', '@']) || redact_urls(rest) != rest
 }
 
 /// A letter, followed by letters, digits, `+`, `-` and `.` (RFC 3986).
@@ -100,7 +116,7 @@ impl std::fmt::Display for Location {
         match self {
             Location::Path(path) => path.display().fmt(f),
             Location::Objects(place) => place.fmt(f),
-            Location::Url { scheme, rest } => f.write_str(&redact_users(&format!("{scheme}://{rest}"))),
+            Location::Url { scheme, rest } => f.write_str(&redact_urls(&format!("{scheme}://{rest}"))),
         }
     }
 }
@@ -137,20 +153,34 @@ mod tests {
                 format!("{shown} is in an object store, but a folder is needed here")
             );
         }
-        for (text, scheme, shown) in [
-            ("file:///data", "file", "file:///data"),
-            ("s3://user:hunter2@host/data", "s3", "s3://************@host/data"),
+        let location = Location::parse("file:///data");
+        let refused = location.path().unwrap_err();
+        assert_eq!(location.objects().unwrap_err(), refused);
+        let expected = "file:// is not supported (file:///data); use a folder, s3://, gs:// or az://";
+        assert_eq!((location.to_string().as_str(), refused.to_string().as_str()), ("file:///data", expected));
+    }
+
+    #[test]
+    fn a_location_with_credentials_is_refused_and_hides_them() {
+        for (text, shown) in [
+            ("s3://user:hunter2@host/data", "s3://************@host/data"),
+            ("s3://AKIA:hun/ter2@bucket/data", "s3://*************@bucket/data"),
+            ("s3://AKIA@bucket", "s3://****@bucket"),
+            ("az://c/x?sv=1&sig=hunter2&se=2", "az://c/x?sv=1&sig=*******&se=2"),
+            ("gs://b/x?X-Goog-Signature=0af", "gs://b/x?X-Goog-Signature=***"),
+            (
+                "https://acct.blob.core.windows.net/c?sig=hunter2",
+                "https://acct.blob.core.windows.net/c?sig=*******",
+            ),
         ] {
             let location = Location::parse(text);
-            let refused = location.path().unwrap_err();
-            assert_eq!(
-                (location.to_string().as_str(), location.objects().unwrap_err()),
-                (shown, refused.clone())
-            );
-            assert_eq!(
-                refused.to_string(),
-                format!("{scheme}:// is not supported ({shown}); use a folder, s3://, gs:// or az://")
-            );
+            assert_eq!(location.to_string(), shown);
+            let refused = location.objects().unwrap_err().to_string();
+            assert_eq!(location.path().unwrap_err().to_string(), refused);
+            assert!(refused.contains(shown) && !refused.contains("hunter2"), "{refused}");
+        }
+        for key in ["s3://b/a@b/c:d", "s3://b/two words?a=b&sigma=1#x"] {
+            assert!(matches!(Location::parse(key), Location::Objects(_)), "{key}");
         }
     }
 

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use crate::spec;
 
 /// What is shown in place of a secret.
-const REDACTED: &str = "(secret)";
+pub(crate) const REDACTED: &str = "(secret)";
 
 /// A value that no output shows.
 #[derive(Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ const MARKS: [&str; 13] = [
 const OPTIONS: &str = "storage_options";
 
 /// Whether a key of this name holds a secret.
-fn is_secret_key(key: &str) -> bool {
+pub(crate) fn is_secret_key(key: &str) -> bool {
     if let Some((_, option)) = key.rsplit_once(&format!("{OPTIONS}.")) {
         return !is_plain_option(option);
     }
@@ -247,17 +247,27 @@ fn hidden(text: &str) -> String {
 }
 
 /// The text with the part of each URL before an `@` hidden: a user and perhaps a password.
-pub(crate) fn redact_users(text: &str) -> String {
+fn redact_users(text: &str) -> String {
     let mut parts = text.split("://");
     let mut redacted = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         redacted.push_str("://");
-        let server = &part[..part.find(|c: char| c == '/' || c.is_whitespace()).unwrap_or(part.len())];
-        let user = server.rfind('@').unwrap_or(0);
+        let user = user_in(part);
         redacted.push_str(&hidden(&part[..user]));
         redacted.push_str(&part[user..]);
     }
     redacted
+}
+
+/// Where the user and password end in what follows `://`; 0 if there is none. A password may contain a slash if it was
+/// not encoded: then there is a `:` before the first slash, and no port after it.
+fn user_in(part: &str) -> usize {
+    let end = part.find(|c: char| c.is_whitespace() || "\"'`".contains(c)).unwrap_or(part.len());
+    let server = &part[..part[..end].find('/').unwrap_or(end)];
+    let has_password =
+        server.split_once(':').is_some_and(|(_, password)| !password.chars().all(|c| c.is_ascii_digit()));
+    let within = if has_password { &part[..end] } else { server };
+    within.rfind('@').unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -324,6 +334,8 @@ mod tests {
                 "storage_options:\n  acces_kid: *\n  region: eu\n  endpoint_url: http://h:9/b\nreader: {a: b}\n",
             ),
             ("x: s3://user:pass@host/b, y: 1", "x: s3://*********@host/b, y: 1"),
+            ("x: 'http://user:pa/ss@host/b', y: a@b", "x: 'http://**********@host/b', y: a@b"),
+            ("endpoint: http://host:9000/a@b", "endpoint: http://host:9000/a@b"),
             ("https://h/k?sv=1&sig=a%2Bb&se=2", "https://h/k?sv=1&sig=*****&se=2"),
             ("dataset:  # see token: 5\n  formt: npz", "dataset:  # see token: 5\n  formt: npz"),
             ("model: {max_tokens: 5}", "model: {max_tokens: 5}"),

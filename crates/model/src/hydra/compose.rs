@@ -4,6 +4,7 @@
 use super::defaults::{DefaultsList, ResultDefault, defaults_list};
 use super::dump::to_yaml;
 use super::grammar::{HydraOverride, OverrideKind, parse_override};
+use super::hide::without_secrets;
 use super::interpolation::Resolver;
 use super::repository::Repository;
 use super::tree::{self, NewKeys};
@@ -391,7 +392,7 @@ impl Configuration {
         root
     }
 
-    /// A part of the configuration, or a package in it, as YAML; `None` if there is no such package.
+    /// A part of the configuration, or a package in it, as YAML without secrets; `None` if there is no such package.
     pub fn show(
         &self,
         part: ConfigPart,
@@ -409,6 +410,7 @@ impl Configuration {
             Some(environment) => Resolver { root: &self.root, environment }.resolve(node, &path)?,
             None => node.clone(),
         };
+        let node = without_secrets(node, &path);
         match (package, node.value) {
             (Some(_), Value::Text(text)) if is_value => Ok(Some(format!("{text}\n"))),
             (Some(package), value) if !is_value => {
@@ -418,20 +420,20 @@ impl Configuration {
         }
     }
 
-    /// The content of `config.yaml`.
+    /// The content of `config.yaml`, without secrets.
     pub fn job_yaml(&self) -> String {
-        to_yaml(&self.part(ConfigPart::Job))
+        to_yaml(&without_secrets(self.part(ConfigPart::Job), &[]))
     }
 
-    /// The content of `hydra.yaml`.
+    /// The content of `hydra.yaml`, without secrets.
     pub fn hydra_yaml(&self) -> String {
         let hydra = self.at(&["hydra"]).cloned().unwrap_or_else(tree::empty_map);
-        to_yaml(&tree::map([("hydra", hydra)]))
+        to_yaml(&without_secrets(tree::map([("hydra", hydra)]), &[]))
     }
 
-    /// The content of `overrides.yaml`.
+    /// The content of `overrides.yaml`, without secrets.
     pub fn overrides_yaml(&self) -> String {
-        to_yaml(&tree::texts(self.list(&["hydra", "overrides", "task"])))
+        to_yaml(&without_secrets(tree::texts(self.list(&["hydra", "overrides", "task"])), &[]))
     }
 
     /// The section `key` alone, with interpolations resolved, as YAML; `None` if there is none.

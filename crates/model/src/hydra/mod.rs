@@ -12,6 +12,7 @@ mod dump;
 mod entry;
 mod functions;
 mod grammar;
+mod hide;
 mod interpolation;
 mod lexer;
 mod python;

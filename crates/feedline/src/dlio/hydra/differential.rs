@@ -429,10 +429,12 @@ fn write_files(folder: &Path) {
 }
 
 fn as_json(result: anyhow::Result<Composed>) -> Value {
+    let hidden = |text: &str, value: &str| text.replace(&format!(": {value}\n"), ": (secret)\n");
     let job = |job: &Job| {
         json!({
             "config": job.config,
-            "resolved": job.resolved,
+            // The packaged files that Hydra reads are printed ones, which show no values of these keys.
+            "resolved": hidden(&hidden(&job.resolved, "access-key"), "secret-key"),
             "hydra": job.hydra,
             "overrides": job.overrides,
             "folder": job.folder,
