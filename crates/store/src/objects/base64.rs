@@ -3,16 +3,21 @@
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 pub(crate) fn encode(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    let mut text = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
+    encode_to(&mut text, bytes);
+    text.into_iter().map(char::from).collect()
+}
+
+/// The same at the end of a text, without an allocation of its own.
+pub(crate) fn encode_to(text: &mut Vec<u8>, bytes: &[u8]) {
     for chunk in bytes.chunks(3) {
         let group =
             chunk.iter().fold(0u32, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
         for at in 0..4 {
             let digit = DIGITS[(group >> (18 - 6 * at) & 63) as usize];
-            text.push(if at <= chunk.len() { char::from(digit) } else { '=' });
+            text.push(if at <= chunk.len() { digit } else { b'=' });
         }
     }
-    text
 }
 
 /// `None` if the text is not base64.

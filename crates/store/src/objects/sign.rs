@@ -174,11 +174,9 @@ impl Signer {
             Scheme::SharedKey(key) => {
                 let range = range_value(&out[range]);
                 let tag = shared_key(key, request, (&out[path], range), account, stamp);
-                let signature = base64::encode(tag.as_ref());
-                push(
-                    out,
-                    &[b"Authorization: SharedKey ", account.as_bytes(), b":", signature.as_bytes(), b"\r\n"],
-                );
+                push(out, &[b"Authorization: SharedKey ", account.as_bytes(), b":"]);
+                base64::encode_to(out, tag.as_ref());
+                push(out, &[b"\r\n"]);
             }
             Scheme::V4(v4) => {
                 if v4.day != stamp.day() {
