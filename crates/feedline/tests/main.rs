@@ -87,12 +87,16 @@ mod mlperf;
 mod mistakes;
 // Object stores: servers, a proxy that injects faults, and objects of other programs.
 mod objects;
+// Catalogs of object stores: parallel, resumed, complete or an error.
+mod objects_catalog;
 // Faults of object stores: what is repeated, what ends a run, what is counted; writes that are refused.
 mod objects_faults;
 // Runs that are killed while they save, drain and restore checkpoints in an object store.
 mod objects_kills;
 // Object stores that cannot be used: wrong names, keys, endpoints and certificates.
 mod objects_mistakes;
+// What users see of object stores: the plan, the table of requests, sweeps.
+mod objects_reports;
 // The requests that commands make: none that is not needed.
 mod objects_requests;
 // Data sets in object stores: the same training as in a folder, interrupted generation, objects that changed.

@@ -18,6 +18,7 @@ use crate::backend::{check_storage, format_of};
 use crate::error::Error;
 use crate::folder::check_place;
 use crate::listing::{self, listing_threads};
+use crate::object_listing::{LISTED_AT_ONCE, state_folder};
 use crate::observe::{Activity, ActivityUnit, Observer, observed};
 use crate::settle::{Settled, resolve};
 
@@ -144,9 +145,6 @@ struct DataSetWriter<'a> {
 impl DataSetWriter<'_> {
     /// An error if the disk is too small.
     fn run(&self, task: &DataSetTask, place: &Location) -> Result<(Generated, Nanos), Error> {
-        if !self.data.exact && matches!(place, Location::Objects(_)) {
-            return Err(Error::CompressedObjects { place: place.clone() });
-        }
         let fits = match self.world.member() {
             0 => check_place(place, "data folder")
                 .and_then(|()| self.asked.check_named_store())
@@ -159,9 +157,7 @@ impl DataSetWriter<'_> {
         }
         let store = self.agreed(self.asked.open_data())?;
         let done = self.write(task, &*store, place)?;
-        if let Location::Path(folder) = place {
-            self.list_if_needed(folder, done.0.files_written > 0)?;
-        }
+        self.list_if_needed(&*store, place, done.0.files_written > 0)?;
         Ok(done)
     }
 
@@ -175,12 +171,27 @@ impl DataSetWriter<'_> {
     }
 
     /// Lists files whose lengths are known only now, unless their catalog is up to date.
-    fn list_if_needed(&self, folder: &Path, has_written: bool) -> Result<(), Error> {
-        let is_listed = || Ok::<_, GenerateError>(is_listed(folder));
+    fn list_if_needed(&self, store: &dyn Store, place: &Location, has_written: bool) -> Result<(), Error> {
+        let is_listed = || Ok::<_, GenerateError>(self.is_listed(store, place));
         if !self.data.exact && (has_written || !decided(self.world, self.stop, is_listed)?) {
-            self.list(folder)?;
+            self.list(store, place)?;
         }
         Ok(())
+    }
+
+    /// Whether there is a catalog that is up to date. That of an object store must have all files; it has the version
+    /// of each object, so a run notices one that is replaced later.
+    fn is_listed(&self, store: &dyn Store, place: &Location) -> bool {
+        match place {
+            Location::Path(folder) => {
+                let opened = catalog::find(folder).and_then(|path| OpenCatalog::open(&path, folder).ok());
+                opened.is_some_and(|opened| listing::check_unchanged(&opened).is_ok())
+            }
+            Location::Objects(_) | Location::Url { .. } => {
+                let opened = catalog::open_object_catalog(store, &std::env::temp_dir());
+                matches!(opened, Ok(Some(opened)) if opened.files() == self.data.files())
+            }
+        }
     }
 
     /// Waits until all members have done something. If one of them failed, it returns its own error.
@@ -192,15 +203,26 @@ impl DataSetWriter<'_> {
     }
 
     /// The lengths of compressed files are known only after writing: a catalog stores them for readers.
-    fn list(&self, folder: &Path) -> Result<(), Error> {
-        let suffix = format!(".{}", self.format.suffix()).into_bytes();
-        let (threads, suffixes) = (listing_threads(), vec![suffix]);
-        let options = catalog::ListOptions { threads, suffixes, ..catalog::ListOptions::default() };
-        let goal = Activity { what: "listing", unit: ActivityUnit::Files, total: 0 };
-        let (outcome, _) = observed(self.observer, self.world, goal, |events| {
-            catalog::scan(folder, &options, self.world, self.stop, events)
-        });
-        outcome.map(drop).map_err(Error::Listing)
+    fn list(&self, store: &dyn Store, place: &Location) -> Result<(), Error> {
+        let suffixes = vec![format!(".{}", self.format.suffix()).into_bytes()];
+        let options = catalog::ListOptions { suffixes, fresh: true, ..catalog::ListOptions::default() };
+        let goal = |unit| Activity { what: "listing", unit, total: 0 };
+        let outcome = match place {
+            Location::Path(folder) => {
+                let options = catalog::ListOptions { threads: listing_threads(), ..options };
+                observed(self.observer, self.world, goal(ActivityUnit::Files), |events| {
+                    catalog::scan(folder, &options, self.world, self.stop, events)
+                })
+            }
+            Location::Objects(_) | Location::Url { .. } => {
+                let state_folder = state_folder().or_else(|| Some(std::env::temp_dir()));
+                let options = catalog::ListOptions { threads: LISTED_AT_ONCE, state_folder, ..options };
+                observed(self.observer, self.world, goal(ActivityUnit::Keys), |events| {
+                    catalog::scan_objects(store, &options, self.world, self.stop, events)
+                })
+            }
+        };
+        outcome.0.map(drop).map_err(Error::Listing)
     }
 
     fn write(
@@ -232,12 +254,6 @@ impl DataSetWriter<'_> {
         });
         Ok((outcome?, span))
     }
-}
-
-/// Whether the catalog of a folder exists and is up to date.
-fn is_listed(folder: &Path) -> bool {
-    let opened = catalog::find(folder).and_then(|path| OpenCatalog::open(&path, folder).ok());
-    opened.is_some_and(|opened| listing::check_unchanged(&opened).is_ok())
 }
 
 /// Checks that the data set fits on the disk. Files are written in order: if the first one exists, an earlier attempt

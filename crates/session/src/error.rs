@@ -159,11 +159,6 @@ pub enum Error {
     OtherLayout { place: Location, difference: String },
     #[error("the plan lists existing files, but no catalog is open")]
     NoCatalog,
-    #[error(
-        "{place} is in an object store: a compressed data set has a catalog of its lengths, which only a folder can \
-         hold; set dataset.compression to none, or choose a folder with --data-dir"
-    )]
-    CompressedObjects { place: Location },
     #[error("the files are listed in a catalog, so they exist already")]
     FilesExist,
     #[error("{0} has no data set: its workflow neither trains nor generates")]
@@ -308,7 +303,6 @@ impl Error {
             | Error::CatalogOfCompressed(_)
             | Error::CatalogOfGenerated(_)
             | Error::NoDataSetAtAll(_)
-            | Error::CompressedObjects { .. }
             | Error::UnknownTier { .. }
             | Error::MixedTiers { .. }
             | Error::NoFastTier

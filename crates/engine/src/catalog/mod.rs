@@ -61,6 +61,8 @@ pub struct ListOptions {
     /// Reuse the existing catalog for folders that have not changed. Object stores have no times of folders: all is
     /// listed again, with the suffixes of the catalog.
     pub refresh: bool,
+    /// Discard what an interrupted listing of an object store left.
+    pub fresh: bool,
     /// Where the journal of an object store's listing is kept if the catalog goes into the store.
     pub state_folder: Option<PathBuf>,
 }

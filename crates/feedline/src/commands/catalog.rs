@@ -87,6 +87,7 @@ fn list(flags: &CatalogFlags, world: &dyn World, stop: &Stop) -> CommandResult {
         suffixes: flags.suffix.iter().map(|suffix| suffix.as_bytes().to_vec()).collect(),
         output: flags.output.clone(),
         refresh: flags.refresh,
+        fresh: false,
         state_folder: None,
     };
     if options.refresh && world.member() == 0 && !place(flags).exists() {

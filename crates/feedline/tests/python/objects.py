@@ -2,6 +2,7 @@
 
     objects.py ENDPOINT BUCKET put KEY TEXT          one object; KEY and TEXT as they are
     objects.py ENDPOINT BUCKET upload PREFIX FOLDER  every file of a folder; prints how many
+    objects.py ENDPOINT BUCKET fill PREFIX COUNT     many small objects
     objects.py ENDPOINT BUCKET same PREFIX FOLDER    fails unless the objects are the files, byte for byte
     objects.py ENDPOINT BUCKET arrays PREFIX         loads every npz object with numpy; prints shape and type of each
     objects.py ENDPOINT BUCKET list PREFIX           keys and sizes, one per line, in the order of the listing
@@ -12,6 +13,7 @@
 Credentials are those of the environment. Hidden files and folders belong to feedline and are not compared.
 """
 
+import concurrent.futures
 import io
 import pathlib
 import sys
@@ -57,6 +59,12 @@ def upload(client, bucket, prefix, folder):
     print(len(files))
 
 
+def fill(client, bucket, prefix, count):
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        put_one = lambda number: client.put_object(Bucket=bucket, Key=f"{prefix}/{number % 10}/{number:06}.txt", Body=b"x")
+        list(pool.map(put_one, range(int(count))))
+
+
 def same(client, bucket, prefix, folder):
     files = files_of(folder)
     keys = {key.removeprefix(f"{prefix}/") for key, _ in listed(client, bucket, f"{prefix}/")}
@@ -99,7 +107,7 @@ def uploads(client, bucket, prefix):
 
 
 ACTIONS = {
-    "put": put, "upload": upload, "same": same, "arrays": arrays, "list": show, "delete": delete, "begin": begin,
+    "put": put, "upload": upload, "fill": fill, "same": same, "arrays": arrays, "list": show, "delete": delete, "begin": begin,
     "uploads": uploads,
 }
 

@@ -31,6 +31,7 @@ pub(super) fn list(
         suffixes: flags.suffix.iter().map(|suffix| suffix.as_bytes().to_vec()).collect(),
         output: flags.output.clone(),
         refresh: flags.refresh,
+        fresh: false,
         state_folder: session::state_folder(),
     };
     let store = session::open_place(&Location::Objects(place.clone()))?;
