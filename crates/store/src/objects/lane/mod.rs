@@ -6,9 +6,11 @@
 //! An attempt that fails after some bytes is followed by one for the rest, which must be of the same version of the
 //! object. Every answer must have the planned size of the object, so a changed object is found without another request.
 
+mod failures;
 mod parts;
 mod poller;
 mod receive;
+mod slots;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,61 +23,17 @@ use model::units::Nanos;
 use rustix::io::Errno;
 
 use super::connection::{Connection, ConnectionProgress, Stage};
-use super::retry;
 use super::sign::{BareRequest, Signer};
 use super::site::Site;
 use super::stream::{Stream, StreamError};
-use crate::{
-    Fetch, FetchWait, FinishedFetch, Lane, NoAnswer, Operation, Refusal, Spans, StoreError, Traffic, Waker,
-};
+use crate::{Fetch, FetchWait, FinishedFetch, Lane, Operation, Spans, StoreError, Traffic, Waker};
 use parts::{Parts, ReaderFetch, largest};
-use poller::{Poller, Ready, TICK, ticks};
+use poller::{Poller, Ready, ticks};
+use slots::{EndpointConnections, Slots};
 
 /// Bytes that are received at once if they are not kept. Larger windows leave the CPU's cache, smaller ones take more
 /// calls.
 const WINDOW: usize = model::plan::WINDOW_BYTES as usize;
-
-/// The slots of a lane's connections.
-#[derive(Default)]
-struct Slots {
-    connections: Vec<Option<Box<Connection>>>,
-    free: Vec<usize>,
-    /// Distinguishes a connection from an earlier one in the same slot.
-    generation: u64,
-}
-
-impl Slots {
-    fn reserve(&mut self) -> (usize, u64) {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.connections.push(None);
-            self.connections.len() - 1
-        });
-        self.generation += 1;
-        (slot, (self.generation & 0x7fff_ffff) << 32 | slot as u64)
-    }
-
-    /// Takes the connection of a token out of its slot.
-    fn take(&mut self, token: u64) -> Option<Box<Connection>> {
-        let slot = self.connections.get_mut((token & 0xffff_ffff) as usize)?;
-        if slot.as_ref().is_some_and(|connection| connection.token == token) { slot.take() } else { None }
-    }
-
-    fn put(&mut self, connection: Box<Connection>) {
-        let slot = (connection.token & 0xffff_ffff) as usize;
-        self.connections[slot] = Some(connection);
-    }
-
-    fn release(&mut self, token: u64) {
-        self.free.push((token & 0xffff_ffff) as usize);
-    }
-}
-
-/// The connections to one endpoint.
-#[derive(Debug, Default)]
-struct EndpointConnections {
-    idle: Vec<u64>,
-    made: usize,
-}
 
 pub(crate) struct ObjectLane<'a> {
     site: &'a Site,
@@ -301,140 +259,6 @@ impl<'a> ObjectLane<'a> {
         drop(connection);
     }
 
-    /// A connection failed; its request is attempted again.
-    fn lose(&mut self, connection: Box<Connection>, cause: &StreamError, now: Nanos) {
-        let (part, stage) = (connection.part, connection.stage);
-        let is_unheard =
-            connection.used && matches!(stage, Stage::Sending | Stage::Head) && connection.text.is_empty();
-        self.close(connection);
-        let Some(number) = part else { return };
-        let kind = match stage {
-            Stage::Connecting | Stage::Tunnel | Stage::Handshake => AttemptFailure::NotConnected,
-            _ => AttemptFailure::Reset,
-        };
-        if let StreamError::Tls(what) = cause {
-            let label = self.site.endpoints[self.parts.get(number).endpoint].label();
-            self.spans.requests.fail(AttemptFailure::NotConnected);
-            let error = StoreError::Refused(format!("cannot use TLS with {label}: {what}"));
-            return self.fail_part(number, error, now);
-        }
-        let part = self.parts.get(number);
-        if is_unheard && !part.afresh {
-            // The server closed a connection that was kept. That is usual, and no attempt of its own.
-            part.afresh = true;
-            part.attempts -= 1;
-            self.in_flight -= 1;
-            self.pending.push_front(number);
-            return;
-        }
-        self.attempt_failed(number, kind, cause, now);
-    }
-
-    /// An attempt got no complete answer.
-    fn attempt_failed(
-        &mut self,
-        number: usize,
-        kind: AttemptFailure,
-        cause: &dyn std::fmt::Display,
-        now: Nanos,
-    ) {
-        if self.retries(number, kind, None) {
-            return;
-        }
-        let part = *self.parts.get(number);
-        let how = NoAnswer {
-            kind,
-            cause: cause.to_string(),
-            attempts: part.attempts,
-            endpoint: self.site.endpoints[part.endpoint].label(),
-        };
-        let name = self.site.shown_name(&self.readers[part.reader].name);
-        self.fail_part(
-            number,
-            StoreError::Unanswered { operation: Operation::Read, name, how: Box::new(how) },
-            now,
-        );
-    }
-
-    /// The server refused an attempt.
-    fn attempt_refused(
-        &mut self,
-        number: usize,
-        kind: AttemptFailure,
-        answer: (u16, &str, Option<u64>),
-        now: Nanos,
-    ) {
-        let (status, code, retry_after) = answer;
-        if !self.retries(number, kind, retry_after) {
-            let refused = self.refusal(number, status, code);
-            self.fail_part(number, refused, now);
-        }
-    }
-
-    fn refusal(&mut self, number: usize, status: u16, code: &str) -> StoreError {
-        let part = *self.parts.get(number);
-        let refusal = Refusal {
-            status,
-            code: code.to_owned(),
-            attempts: part.attempts,
-            endpoint: self.site.endpoints[part.endpoint].label(),
-        };
-        let name = self.site.shown_name(&self.readers[part.reader].name);
-        StoreError::Rejected { operation: Operation::Read, name, refusal: Box::new(refusal) }
-    }
-
-    /// Counts a failed attempt and plans another one; `false` if there will be none.
-    fn retries(&mut self, number: usize, kind: AttemptFailure, retry_after: Option<u64>) -> bool {
-        self.spans.requests.fail(kind);
-        self.random = mix(self.random, number as u64);
-        let (tick, part) = (self.poller.ticks, self.parts.get(number));
-        // A connection that could not be made is an attempt, too.
-        part.attempts += u32::from(kind == AttemptFailure::NotConnected);
-        part.afresh = true;
-        let elapsed = Nanos((tick - part.first_tick).saturating_mul(TICK.0));
-        let policy = &self.site.options.retry;
-        let Some(pause) = retry::pause(policy, part.attempts, elapsed, retry_after, self.random) else {
-            return false;
-        };
-        self.in_flight -= 1;
-        self.delayed.push((tick + ticks(pause), number));
-        true
-    }
-
-    /// A request in flight has failed, and with it its fetch.
-    fn fail_part(&mut self, number: usize, error: StoreError, now: Nanos) {
-        self.in_flight -= 1;
-        self.fail_fetch(number, error, now);
-    }
-
-    /// Ends the fetch of a request that is not in flight, and its other requests.
-    fn fail_fetch(&mut self, number: usize, error: StoreError, now: Nanos) {
-        let reader = self.parts.get(number).reader;
-        self.parts.remove(number);
-        let fetch = &mut self.readers[reader];
-        fetch.trouble.get_or_insert(error);
-        let mut ended = 1;
-        let ObjectLane { parts, pending, delayed, .. } = self;
-        pending.retain(|other| keeps(parts, *other, reader, &mut ended));
-        delayed.retain(|(_, other)| keeps(parts, *other, reader, &mut ended));
-        for slot in 0..self.slots.connections.len() {
-            let Some(connection) = &self.slots.connections[slot] else { continue };
-            let Some(other) = connection.part.filter(|other| self.parts.get(*other).reader == reader) else {
-                continue;
-            };
-            let token = connection.token;
-            if let Some(connection) = self.slots.take(token) {
-                self.close(connection);
-            }
-            self.parts.remove(other);
-            self.in_flight -= 1;
-            ended += 1;
-        }
-        debug_assert_eq!(self.readers[reader].parts_left, ended);
-        self.readers[reader].parts_left = 0;
-        self.end(reader, now);
-    }
-
     /// A request has ended successfully.
     fn finish_part(&mut self, number: usize, now: Nanos) {
         let part = *self.parts.get(number);
@@ -489,17 +313,6 @@ impl<'a> ObjectLane<'a> {
         }
     }
 
-    fn fall_silent(&mut self, token: u64, now: Nanos) {
-        let Some(connection) = self.slots.take(token) else { return };
-        let part = connection.part;
-        self.close(connection);
-        let silence = self.site.options.retry.silence;
-        if let Some(number) = part {
-            let cause = format!("no byte for {silence}");
-            self.attempt_failed(number, AttemptFailure::Silent, &cause, now);
-        }
-    }
-
     /// Ends the fetches that are being repeated or have not begun.
     fn give_up(&mut self, now: Nanos) {
         while let Some(number) =
@@ -542,16 +355,6 @@ impl<'a> ObjectLane<'a> {
         self.delayed.clear();
         (self.slots, self.in_flight) = (Slots::default(), 0);
     }
-}
-
-/// Whether a request belongs to another reader; otherwise it is removed and counted.
-fn keeps(parts: &mut Parts, number: usize, reader: usize, ended: &mut usize) -> bool {
-    let is_other = parts.get(number).reader != reader;
-    if !is_other {
-        parts.remove(number);
-        *ended += 1;
-    }
-    is_other
 }
 
 impl Lane for ObjectLane<'_> {
