@@ -339,10 +339,6 @@ impl Client {
         let lost = |cause: Errno| AttemptError::Lost(AttemptFailure::NotConnected, cause.to_string());
         let turn = self.turn.load(Ordering::Relaxed);
         let stream = Stream::connect(self.site.address(endpoint, turn)).map_err(lost)?;
-        self.count(|counts| {
-            counts.connects += 1;
-            counts.reconnects += u64::from(afresh);
-        });
         let mut connection = Connection::new(stream, endpoint, 0, Nanos::ZERO, 0);
         let target = &self.site.endpoints[endpoint];
         loop {
@@ -366,6 +362,10 @@ impl Client {
                 _ => return Err(lost(Errno::CONNRESET)),
             }
         }
+        self.count(|counts| {
+            counts.connects += 1;
+            counts.reconnects += u64::from(afresh);
+        });
         Ok(IdleConnection { connection, signer: self.site.signer(), room: vec![0; ROOM].into_boxed_slice() })
     }
 

@@ -32,6 +32,13 @@ pub(crate) enum Stage {
     Explanation,
 }
 
+impl Stage {
+    /// Whether no request can be sent yet.
+    pub(crate) fn is_connecting(self) -> bool {
+        matches!(self, Stage::Connecting | Stage::Tunnel | Stage::Handshake)
+    }
+}
+
 /// What an event led to.
 #[derive(Debug)]
 pub(crate) enum ConnectionProgress {

@@ -61,6 +61,12 @@ impl Site {
         all[connection % all.len()]
     }
 
+    /// The same way to other addresses.
+    #[cfg(test)]
+    pub(crate) fn at(self, addresses: Vec<SocketAddr>) -> Site {
+        Site { addresses: self.endpoints.iter().map(|_| addresses.clone()).collect(), ..self }
+    }
+
     /// An object in messages.
     pub(crate) fn shown(&self, key: &str) -> String {
         let bucket = ObjectPlace { prefix: key.to_owned(), ..self.place.clone() };

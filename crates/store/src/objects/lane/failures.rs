@@ -20,10 +20,7 @@ impl ObjectLane<'_> {
             connection.used && matches!(stage, Stage::Sending | Stage::Head) && connection.text.is_empty();
         self.close(connection);
         let Some(number) = part else { return };
-        let kind = match stage {
-            Stage::Connecting | Stage::Tunnel | Stage::Handshake => AttemptFailure::NotConnected,
-            _ => AttemptFailure::Reset,
-        };
+        let kind = if stage.is_connecting() { AttemptFailure::NotConnected } else { AttemptFailure::Reset };
         if let StreamError::Tls(what) = cause {
             let label = self.site.endpoints[self.parts.get(number).endpoint].label();
             self.spans.requests.fail(AttemptFailure::NotConnected);
@@ -100,10 +97,9 @@ impl ObjectLane<'_> {
         self.spans.requests.fail(kind);
         self.random = mix(self.random, number as u64);
         let (tick, part) = (self.poller.ticks, self.parts.get(number));
-        // A connection that could not be made is an attempt, too.
-        part.attempts += u32::from(kind == AttemptFailure::NotConnected);
         part.afresh = true;
-        let elapsed = Nanos((tick - part.first_tick).saturating_mul(TICK.0));
+        let first = part.first.map_or(tick, |first| first.tick);
+        let elapsed = Nanos((tick - first).saturating_mul(TICK.0));
         let policy = &self.site.options.retry;
         let Some(pause) = retry::pause(policy, part.attempts, elapsed, retry_after, self.random) else {
             return false;
@@ -149,12 +145,13 @@ impl ObjectLane<'_> {
 
     pub(super) fn fall_silent(&mut self, token: u64, now: Nanos) {
         let Some(connection) = self.slots.take(token) else { return };
-        let part = connection.part;
+        let (part, stage) = (connection.part, connection.stage);
         self.close(connection);
         let silence = self.site.options.retry.silence;
+        let kind = if stage.is_connecting() { AttemptFailure::NotConnected } else { AttemptFailure::Silent };
         if let Some(number) = part {
             let cause = format!("no byte for {silence}");
-            self.attempt_failed(number, AttemptFailure::Silent, &cause, now);
+            self.attempt_failed(number, kind, &cause, now);
         }
     }
 }

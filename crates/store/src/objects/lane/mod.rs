@@ -27,7 +27,7 @@ use super::sign::{BareRequest, Signer};
 use super::site::Site;
 use super::stream::{Stream, StreamError};
 use crate::{Fetch, FetchWait, FinishedFetch, Lane, Operation, Spans, StoreError, Traffic, Waker};
-use parts::{Parts, ReaderFetch, largest};
+use parts::{FirstAttempt, Parts, ReaderFetch, largest};
 use poller::{Poller, Ready, ticks};
 use slots::{EndpointConnections, Slots};
 
@@ -103,16 +103,15 @@ impl<'a> ObjectLane<'a> {
             let now = self.traffic.clock.now();
             let tick = self.poller.ticks;
             let part = self.parts.get(number);
-            if part.attempts == 0 {
-                (part.began, part.first_tick) = (now, tick);
-            }
             // Relaxed: the flag publishes no other data. The first request of a fetch is always made.
             let reader = part.reader;
-            let is_begun = part.place > 0 || part.attempts > 0;
+            let is_begun = part.place > 0 || part.first.is_some();
             if is_begun && self.traffic.give_up.load(Ordering::Relaxed) {
                 self.fail_fetch(number, StoreError::GivenUp, now);
                 continue;
             }
+            part.first.get_or_insert(FirstAttempt { at: now, tick });
+            part.attempts += 1;
             self.traffic.begin(reader, Operation::Read, part.range.offset);
             self.in_flight += 1;
             match self.connection(number, now) {
@@ -142,15 +141,14 @@ impl<'a> ObjectLane<'a> {
         }
         let endpoint = self.turn;
         let made = self.endpoints[endpoint].made;
+        // Before the attempt: one that fails at once must be followed by one to the next address.
+        self.endpoints[endpoint].made += 1;
         let stream = Stream::connect(self.site.address(endpoint, made))?;
         let (_, token) = self.slots.reserve();
         if let Err(cause) = self.poller.add(&stream, token, true) {
             self.slots.release(token);
             return Err(cause);
         }
-        self.endpoints[endpoint].made += 1;
-        self.spans.requests.connects += 1;
-        self.spans.requests.reconnects += u64::from(afresh);
         Ok(Box::new(Connection::new(stream, endpoint, token, now, self.poller.ticks)))
     }
 
@@ -158,7 +156,6 @@ impl<'a> ObjectLane<'a> {
     fn send(&mut self, mut connection: Box<Connection>, number: usize, now: Nanos) {
         connection.part = Some(number);
         let part = self.parts.get(number);
-        part.attempts += 1;
         part.endpoint = connection.endpoint;
         let fetch = &self.readers[part.reader];
         let rest = part.rest();
@@ -228,8 +225,12 @@ impl<'a> ObjectLane<'a> {
         match connection.connect(endpoint, &self.site.tls, writes) {
             ConnectionProgress::Connected => {
                 self.spans.connect.record(now.since(connection.since));
+                self.spans.requests.connects += 1;
                 match connection.part {
-                    Some(number) => self.send(connection, number, now),
+                    Some(number) => {
+                        self.spans.requests.reconnects += u64::from(self.parts.get(number).afresh);
+                        self.send(connection, number, now);
+                    }
                     None => self.rest(connection, now),
                 }
             }
@@ -265,7 +266,7 @@ impl<'a> ObjectLane<'a> {
         self.parts.remove(number);
         self.in_flight -= 1;
         self.spans.requests.answered += 1;
-        self.spans.read.record(now.since(part.began));
+        self.spans.read.record(now.since(part.first.map_or(now, |first| first.at)));
         self.traffic.end(part.reader);
         let fetch = &mut self.readers[part.reader];
         fetch.brought.reads += 1;

@@ -10,6 +10,13 @@ use crate::{Buffer, Fetch, Fetched, Purpose, StoreError};
 /// Range requests are multiples of it, except for the last one of a range.
 const GRANULE: u64 = 4096;
 
+/// When the first attempt of a request began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FirstAttempt {
+    pub(super) at: Nanos,
+    pub(super) tick: u64,
+}
+
 /// One request of a fetch, from its first attempt to its last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
@@ -19,11 +26,10 @@ pub(super) struct Part {
     pub(super) place: u64,
     /// Bytes that have arrived; an attempt that follows asks for the rest.
     pub(super) done: u64,
-    /// Attempts that were sent.
+    /// Attempts that were begun, whether or not a connection was made.
     pub(super) attempts: u32,
-    /// When its first attempt began, in ticks and by the clock.
-    pub(super) first_tick: u64,
-    pub(super) began: Nanos,
+    /// Set once: what follows a failure belongs to the same request.
+    pub(super) first: Option<FirstAttempt>,
     /// Whether it must not use a connection that was used before: one of these was closed by the server.
     pub(super) afresh: bool,
     /// The endpoint of the last attempt.
@@ -132,17 +138,8 @@ impl Parts {
     ) -> usize {
         let (mut count, mut place) = (0, 0);
         let mut add = |parts: &mut Parts, range: Extent, place: u64| {
-            let part = Part {
-                reader,
-                range,
-                place,
-                done: 0,
-                attempts: 0,
-                first_tick: 0,
-                began: Nanos::ZERO,
-                afresh: false,
-                endpoint: 0,
-            };
+            let part =
+                Part { reader, range, place, done: 0, attempts: 0, first: None, afresh: false, endpoint: 0 };
             count += 1;
             each(parts.add(part));
         };

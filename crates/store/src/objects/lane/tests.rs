@@ -296,6 +296,57 @@ fn nothing_listens() {
     assert_eq!(counts.failed(AttemptFailure::NotConnected), 3);
 }
 
+/// Attempts to connect that get no answer, with TLS and without, are counted and end.
+#[test]
+fn servers_that_never_complete_a_connection_end_the_fetch() {
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let tls = format!("https://{}", mute.local_addr().unwrap());
+    // The queue of a listener that accepts nothing is full after one connection; the system ignores further ones.
+    let full =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&full, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    rustix::net::listen(&full, 0).unwrap();
+    let full = std::net::TcpListener::from(full);
+    let address = full.local_addr().unwrap();
+    let _first = std::net::TcpStream::connect(address).unwrap();
+    for url in [tls, format!("http://{address}")] {
+        let begin = Instant::now();
+        let (outcome, counts) = fetch(&site(&[url], quick()), 1 << 20, false, None);
+        let error = outcome.unwrap_err();
+        assert_eq!(error.kind(), "not-connected", "{error}");
+        assert!(error.to_string().contains("no byte for 200 ms (3 attempts)"), "{error}");
+        assert_eq!((counts.failed(AttemptFailure::NotConnected), counts.all_failed()), (3, 3));
+        assert_eq!((counts.requests, counts.connects), (0, 0), "nothing was sent");
+        assert!(begin.elapsed() < Duration::from_secs(10));
+    }
+}
+
+/// The deadline counts from the first attempt, also if no attempt was ever sent.
+#[test]
+fn the_deadline_includes_attempts_to_connect() {
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", mute.local_addr().unwrap());
+    let policy = RetryPolicy { attempts: 1000, deadline: Nanos(500_000_000), ..quick() };
+    let (outcome, counts) = fetch(&site(&[url], policy), 1 << 20, false, None);
+    assert_eq!(outcome.unwrap_err().kind(), "not-connected");
+    let failed = counts.failed(AttemptFailure::NotConnected);
+    assert!((2..=4).contains(&failed), "{failed}");
+}
+
+#[test]
+fn an_address_that_fails_at_once_is_followed_by_the_next() {
+    let server = Server::start(|_, _| RIGHT);
+    // The system refuses to connect to a broadcast address without sending anything.
+    let broken = std::net::SocketAddr::from(([255, 255, 255, 255], 9));
+    for _ in 0..16 {
+        let policy = RetryPolicy { attempts: 2, ..quick() };
+        let site = site(&[server.url()], policy).at(vec![broken, server.address]);
+        let (outcome, counts) = fetch(&site, 1 << 20, false, None);
+        assert_eq!(outcome.map(|fetched| fetched.bytes), Ok(BYTES));
+        assert!(counts.failed(AttemptFailure::NotConnected) <= 1 && counts.connects == 1, "{counts:?}");
+    }
+}
+
 #[test]
 fn tls_with_a_server_that_does_not_speak_it_is_explained() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
