@@ -39,6 +39,12 @@ impl AttemptFailure {
         AttemptFailure::Malformed,
     ];
 
+    /// Whether the connection cannot be used again afterwards. An answer that refuses leaves it intact.
+    pub fn breaks_connection(self) -> bool {
+        use AttemptFailure::{Malformed, NotConnected, Reset, Silent};
+        matches!(self, NotConnected | Reset | Silent | Malformed)
+    }
+
     /// A word for counts and messages.
     pub fn word(self) -> &'static str {
         match self {

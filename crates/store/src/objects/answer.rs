@@ -1,11 +1,14 @@
 //! Heads of HTTP answers: what they say about the object, and how the body ends.
 
+use std::mem::MaybeUninit;
+
 use model::objects::ObjectVersion;
 
 use super::date::parse_http;
 
-/// Most headers of an answer; servers send about 15.
-const HEADERS: usize = 64;
+/// Most headers of an answer. Servers send about 15, and one for each item of user metadata: S3 allows 2 KiB of it,
+/// which is fewer than 256 items.
+const HEADERS: usize = 256;
 /// Most bytes of a head.
 pub(crate) const MOST_HEAD: usize = 16 << 10;
 
@@ -47,19 +50,43 @@ impl AnswerHead {
     pub(crate) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
+
+    /// Whether another answer to the same request follows. A server may send such heads unasked.
+    fn is_interim(&self) -> bool {
+        matches!(self.status, 100 | 102 | 103)
+    }
 }
 
-/// Parses the head at the beginning of `bytes`; `None` if it is not complete yet. `see` gets every header.
+/// Parses the head at the beginning of `bytes`; `None` if it is not complete yet. Interim answers before it are
+/// skipped, and are part of its length. `see` gets every header.
 pub(crate) fn parse(
     bytes: &[u8],
     mut see: impl FnMut(&str, &[u8]),
 ) -> Result<Option<AnswerHead>, &'static str> {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
-    let mut parsed = httparse::Response::new(&mut headers);
-    let length = match parsed.parse(bytes) {
+    let mut skipped = 0;
+    loop {
+        match parse_one(&bytes[skipped..], &mut see)? {
+            Some(head) if head.is_interim() => skipped += head.bytes,
+            Some(head) => return Ok(Some(AnswerHead { bytes: skipped + head.bytes, ..head })),
+            None if bytes.len() >= MOST_HEAD => return Err("the head of the answer is too long"),
+            None => return Ok(None),
+        }
+    }
+}
+
+fn parse_one(bytes: &[u8], see: &mut impl FnMut(&str, &[u8])) -> Result<Option<AnswerHead>, &'static str> {
+    // Not initialized: that would take longer than parsing.
+    let mut headers = [const { MaybeUninit::uninit() }; HEADERS];
+    let mut parsed = httparse::Response::new(&mut []);
+    let outcome = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut parsed,
+        bytes,
+        &mut headers,
+    );
+    let length = match outcome {
         Ok(httparse::Status::Complete(length)) => length,
-        Ok(httparse::Status::Partial) if bytes.len() < MOST_HEAD => return Ok(None),
-        Ok(httparse::Status::Partial) => return Err("the head of the answer is too long"),
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => return Err("the answer has more than 256 headers"),
         Err(_) => return Err("the answer is not HTTP"),
     };
     let mut head = AnswerHead {
@@ -200,6 +227,24 @@ mod tests {
             assert!(head(text).is_err(), "{text}");
         }
         assert!(head(&format!("HTTP/1.1 200 OK\nX: {}", "y".repeat(MOST_HEAD))).is_err());
+        let with = |headers: usize| head(&format!("HTTP/1.1 200 OK\n{}\n", "X: y\n".repeat(headers)));
+        assert!(with(HEADERS).is_ok_and(|head| head.is_some()));
+        assert_eq!(with(HEADERS + 1), Err("the answer has more than 256 headers"));
+    }
+
+    #[test]
+    fn interim_answers_are_skipped() {
+        let interim = "HTTP/1.1 100 Continue\n\nHTTP/1.1 103 Early Hints\nLink: x\n\n";
+        let last = "HTTP/1.1 200 OK\nContent-Length: 7\n\n";
+        let whole = format!("{interim}{last}");
+        let found = head(&whole).unwrap().unwrap();
+        assert_eq!((found.status, found.end), (200, BodyEnd::Length(7)));
+        assert_eq!(found.bytes, whole.replace('\n', "\r\n").len());
+        for end in 0..whole.len() {
+            assert_eq!(head(&whole[..end]), Ok(None), "{end}");
+        }
+        assert_eq!(head("HTTP/1.1 101 Switching Protocols\n\n").unwrap().unwrap().status, 101);
+        assert!(head(&interim.repeat(1000)).is_err(), "they end");
     }
 
     #[test]

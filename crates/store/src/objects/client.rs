@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::answer::{self, AnswerHead, BodyEnd, code};
-use super::chunks::Chunks;
+use super::body::ReceivedBody;
 use super::connection::{Connection, ConnectionProgress, Stage};
 use super::contract::{ListRequest, ListedKey, ObjectFacts, PendingUpload};
 use super::endpoint::encode_value;
@@ -416,16 +416,16 @@ impl Client {
                 is_page |= name.eq_ignore_ascii_case("content-type") && value.starts_with(b"text/html");
             });
             match parsed {
-                Ok(Some(head)) if head.status == 100 => drop(raw.drain(..head.bytes)),
                 Ok(Some(head)) => break head,
                 Ok(None) => connection.text.clone_from(&raw),
                 Err(what) => return Err(AttemptError::Lost(AttemptFailure::Malformed, what.to_owned())),
             }
         };
         connection.answer = Some(head);
-        let has_body = call.method != "HEAD" && head.end != BodyEnd::Length(0);
-        let body = if has_body { self.body(kept, call, head, &raw[head.bytes..])? } else { Vec::new() };
-        Ok(Answer { head, tag, is_page, body })
+        let body = self.body(kept, call, head, &raw[head.bytes..])?;
+        // What is behind the answer belongs to no other one.
+        let closes = head.closes || body.has_surplus();
+        Ok(Answer { head: AnswerHead { closes, ..head }, tag, is_page, body: body.into_bytes() })
     }
 
     fn body(
@@ -434,13 +434,14 @@ impl Client {
         call: &SingleRequest<'_>,
         head: AnswerHead,
         begun: &[u8],
-    ) -> Result<Vec<u8>, AttemptError> {
+    ) -> Result<ReceivedBody, AttemptError> {
+        let malformed = |what: &str| AttemptError::Lost(AttemptFailure::Malformed, what.to_owned());
         let most = if head.is_success() { call.most } else { call.most.max(ROOM as u64) };
-        let mut body =
-            ReceivedBody { end: head.end, chunks: Chunks::default(), size: Vec::new(), bytes: Vec::new() };
-        body.take(begun)?;
+        let end = if call.method == "HEAD" { BodyEnd::Length(0) } else { head.end };
+        let mut body = ReceivedBody::new(end);
+        body.take(begun).map_err(malformed)?;
         while !body.is_whole() {
-            if body.bytes.len() as u64 > most {
+            if body.bytes().len() as u64 > most {
                 return Err(AttemptError::Final(format!(
                     "{} has more than the {most} bytes that it should have at most",
                     self.site.shown(call.key)
@@ -448,39 +449,15 @@ impl Client {
             }
             match kept.connection.stream.receive(&mut kept.room).map_err(|cause| broken(&cause))? {
                 ReceivedBytes::Nothing => self.wait(&kept.connection, false, AttemptFailure::Reset)?,
-                ReceivedBytes::End if head.end == BodyEnd::Close => break,
+                ReceivedBytes::End if end == BodyEnd::Close => break,
                 ReceivedBytes::End => return Err(closed()),
-                ReceivedBytes::Bytes(count) => body.take(&kept.room[..count])?,
+                ReceivedBytes::Bytes(count) => body.take(&kept.room[..count]).map_err(malformed)?,
             }
         }
-        Ok(body.bytes)
-    }
-}
-
-/// A body that is being received.
-struct ReceivedBody {
-    end: BodyEnd,
-    chunks: Chunks,
-    size: Vec<u8>,
-    bytes: Vec<u8>,
-}
-
-impl ReceivedBody {
-    fn take(&mut self, bytes: &[u8]) -> Result<(), AttemptError> {
-        if self.end != BodyEnd::Chunked {
-            self.bytes.extend_from_slice(bytes);
-            return Ok(());
+        if head.is_success() && body.has_surplus() {
+            return Err(malformed("the answer has more bytes than it says"));
         }
-        let taken = self.chunks.take(bytes, &mut self.size, &mut self.bytes);
-        taken.map_err(|what| AttemptError::Lost(AttemptFailure::Malformed, what.to_owned()))
-    }
-
-    fn is_whole(&self) -> bool {
-        match self.end {
-            BodyEnd::Length(length) => self.bytes.len() as u64 >= length,
-            BodyEnd::Chunked => self.chunks.is_done(),
-            BodyEnd::Close => false,
-        }
+        Ok(body)
     }
 }
 

@@ -7,6 +7,7 @@ use model::units::Nanos;
 use rustls::ClientConfig;
 
 use super::answer::{self, AnswerHead, BodyEnd};
+use super::body::ReceivedBody;
 use super::endpoint::Endpoint;
 use super::stream::{ReceivedBytes, Stream, StreamError};
 
@@ -69,8 +70,10 @@ pub(crate) struct Connection {
     /// The head of the request, and how much of it was sent.
     pub(crate) out: Vec<u8>,
     sent: usize,
-    /// The beginning of a head that arrived in several pieces, or the explanation of an error.
+    /// The beginning of a head that arrived in several pieces, and what follows it if it is an error.
     pub(crate) text: Vec<u8>,
+    /// The document that explains an error.
+    explanation: ReceivedBody,
     /// The length of the last answer's head: most servers send heads of the same length.
     pub(crate) head_bytes: usize,
     pub(crate) answer: Option<AnswerHead>,
@@ -99,6 +102,7 @@ impl Connection {
             out: Vec::new(),
             sent: 0,
             text: Vec::new(),
+            explanation: ReceivedBody::new(BodyEnd::Close),
             head_bytes: 0,
             answer: None,
             placed: false,
@@ -290,29 +294,44 @@ impl Connection {
         }
     }
 
-    /// Receives the document that explains an error. A long one is cut, and the connection is not used again.
-    pub(crate) fn explanation(&mut self, room: &mut [u8]) -> ConnectionProgress {
+    /// Begins the explanation of an error: `behind` arrived with the head, besides what `text` holds. An answer to HEAD
+    /// has none, whatever its head says.
+    pub(crate) fn begin_explanation(
+        &mut self,
+        end: BodyEnd,
+        is_head: bool,
+        behind: &[u8],
+    ) -> Result<(), &'static str> {
+        self.stage = Stage::Explanation;
+        self.explanation.begin(if is_head { BodyEnd::Length(0) } else { end });
+        self.explanation.take(&self.text)?;
+        self.explanation.take(behind)
+    }
+
+    /// Receives more of the explanation.
+    pub(crate) fn receive_explanation(&mut self, room: &mut [u8]) -> ConnectionProgress {
         match self.receive(room) {
-            Ok(count) => {
-                self.text.extend_from_slice(&room[..count]);
-                if self.is_explained() { ConnectionProgress::Explained } else { ConnectionProgress::Wait }
-            }
+            Ok(count) => match self.explanation.take(&room[..count]) {
+                Ok(()) if self.is_explained() => ConnectionProgress::Explained,
+                Ok(()) => ConnectionProgress::Wait,
+                Err(what) => ConnectionProgress::Nonsense(what),
+            },
             Err(ConnectionProgress::Closed) => ConnectionProgress::Explained,
             Err(progress) => progress,
         }
     }
 
-    /// Whether `text` is the whole explanation.
-    pub(crate) fn is_explained(&mut self) -> bool {
-        let Some(answer) = &mut self.answer else { return true };
-        let is_whole = match answer.end {
-            BodyEnd::Length(length) => self.text.len() as u64 >= length,
-            BodyEnd::Chunked => self.text.ends_with(b"0\r\n\r\n"),
-            BodyEnd::Close => false,
-        };
-        let is_cut = !is_whole && self.text.len() > MOST_ERROR;
-        answer.closes |= is_cut;
-        is_whole || is_cut
+    /// Whether the explanation is complete, or so long that its end does not matter.
+    pub(crate) fn is_explained(&self) -> bool {
+        self.explanation.is_whole() || self.explanation.bytes().len() > MOST_ERROR
+    }
+
+    /// What has arrived of the explanation, and whether the connection can be used again after it: the answer must have
+    /// ended, and nothing may be behind it.
+    pub(crate) fn explained(&self) -> (&[u8], bool) {
+        let closes = self.answer.is_none_or(|answer| answer.closes);
+        let is_exact = self.explanation.is_whole() && !self.explanation.has_surplus();
+        (self.explanation.bytes(), is_exact && !closes)
     }
 
     fn receive(&mut self, room: &mut [u8]) -> Result<usize, ConnectionProgress> {

@@ -5,6 +5,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod base64;
+mod body;
 mod bucket;
 mod chunks;
 pub(crate) mod client;

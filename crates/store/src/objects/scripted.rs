@@ -36,6 +36,8 @@ pub(crate) enum Reply {
     Raw(Vec<u8>),
     /// Nothing, until the server ends.
     Silence,
+    /// Nothing for a tenth of a second, and then closes the connection.
+    HangUp,
 }
 
 impl Reply {
@@ -121,6 +123,7 @@ fn serve(
                 sockopt::set_socket_linger(stream, Some(Duration::ZERO)).unwrap();
                 return;
             }
+            Reply::HangUp => return std::thread::sleep(Duration::from_millis(100)),
             Reply::Silence => {
                 while !over.load(Ordering::SeqCst) {
                     std::thread::sleep(Duration::from_millis(5));

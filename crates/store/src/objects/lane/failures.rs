@@ -97,7 +97,8 @@ impl ObjectLane<'_> {
         self.spans.requests.fail(kind);
         self.random = mix(self.random, number as u64);
         let (tick, part) = (self.poller.ticks, self.parts.get(number));
-        part.afresh = true;
+        // A server that refuses answers on a connection that works.
+        part.afresh |= kind.breaks_connection();
         let first = part.first.map_or(tick, |first| first.tick);
         let elapsed = Nanos((tick - first).saturating_mul(TICK.0));
         let policy = &self.site.options.retry;

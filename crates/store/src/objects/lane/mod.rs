@@ -207,7 +207,10 @@ impl<'a> ObjectLane<'a> {
         match connection.stage {
             Stage::Connecting | Stage::Tunnel | Stage::Handshake => self.connect(connection, writes, now),
             // Nothing was requested, so the server closes it.
-            Stage::Idle => self.close(connection),
+            Stage::Idle => {
+                self.endpoints[connection.endpoint].idle.retain(|idle| *idle != token);
+                self.close(connection);
+            }
             Stage::Sending => self.transmit(connection, now),
             Stage::Head | Stage::Body | Stage::Explanation => {
                 if connection.stream.wants_write()
@@ -246,8 +249,11 @@ impl<'a> ObjectLane<'a> {
         }
     }
 
-    /// Keeps a connection for a later request.
+    /// Keeps a connection for a later request, unless there are as many as the lane can use at once.
     fn rest(&mut self, mut connection: Box<Connection>, now: Nanos) {
+        if self.endpoints[connection.endpoint].idle.len() >= self.limit {
+            return self.close(connection);
+        }
         connection.stage = Stage::Idle;
         connection.part = None;
         connection.used = true;

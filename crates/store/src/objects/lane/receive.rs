@@ -29,7 +29,7 @@ impl ObjectLane<'_> {
             let progress = match connection.stage {
                 Stage::Head => self.receive_head(&mut connection, number),
                 Stage::Body => self.receive_content(&mut connection, number),
-                _ => connection.explanation(&mut self.window),
+                _ => connection.receive_explanation(&mut self.window),
             };
             let outcome = match progress {
                 ConnectionProgress::Wait => return self.keep(connection, false, now),
@@ -111,13 +111,12 @@ impl ObjectLane<'_> {
         }
         connection.head_bytes = head.bytes.min(MOST_HEAD);
         if !head.is_success() {
-            connection.stage = Stage::Explanation;
             let bytes = match (&mut self.readers[part.reader].kept, connection.placed) {
                 (Some(kept), true) => &kept.room()[(part.place + part.done) as usize..][..behind],
                 _ => &self.window[..behind],
             };
-            connection.text.extend_from_slice(bytes);
-            return Ok(());
+            let is_head = part.rest().len == 0;
+            return connection.begin_explanation(head.end, is_head, bytes).map_err(Misfit::Answer);
         }
         self.check_head(number, &head)?;
         connection.left = part.rest().len;
@@ -235,10 +234,11 @@ impl ObjectLane<'_> {
     /// The server refused the request and said why.
     fn explained(&mut self, connection: Box<Connection>, number: usize, now: Nanos) {
         let Some(head) = connection.answer else { return self.close(connection) };
-        let code = code(&connection.text);
-        match head.closes {
-            true => self.close(connection),
-            false => self.rest(connection, now),
+        let (document, is_reusable) = connection.explained();
+        let code = code(document);
+        match is_reusable {
+            true => self.rest(connection, now),
+            false => self.close(connection),
         }
         let part = *self.parts.get(number);
         let (site, fetch) = (self.site, &self.readers[part.reader]);

@@ -152,6 +152,141 @@ fn attempts_that_fail_are_repeated_and_counted() {
     }
 }
 
+/// A lane with a clock that moves.
+struct Watch(Instant);
+
+impl crate::Now for Watch {
+    fn now(&self) -> Nanos {
+        Nanos(self.0.elapsed().as_nanos() as u64)
+    }
+}
+
+/// Fetches an object again and again on one lane.
+fn fetch_times(lane: &mut ObjectLane<'_>, times: usize, keep: bool) {
+    let (name, whole) = (Name::new("k").unwrap(), [Extent { offset: 0, len: BYTES }]);
+    for _ in 0..times {
+        let (purpose, version, at) = (Purpose::Upkeep, None, Nanos::ZERO);
+        let (ranges, into) = (&whole[..], keep.then(Buffer::default));
+        let asked =
+            Fetch { name: &name, purpose, ranges, file_bytes: BYTES, version, keep_open: false, at, into };
+        lane.submit(0, asked);
+        let done = finished(lane);
+        assert_eq!(done.outcome.unwrap().bytes, BYTES);
+        let kept = done.kept.unwrap_or_default();
+        assert!(kept.bytes().iter().zip(0..).all(|(byte, at)| *byte == content(at)));
+    }
+}
+
+#[test]
+fn a_read_begins_before_a_kept_connection_turns_out_to_be_closed() {
+    let server = Server::start(|number, _| if number == 1 { Reply::HangUp } else { RIGHT });
+    let (site, clock) = (site(&[server.url()], quick()), Watch(Instant::now()));
+    let mut lane = ObjectLane::new(&site, Traffic { clock: &clock, ..Traffic::untimed() }).unwrap();
+    fetch_times(&mut lane, 2, false);
+    let spans = lane.take_spans();
+    assert_eq!((spans.requests.all_failed(), spans.requests.reconnects), (0, 1));
+    let longest = spans.read.max();
+    assert!(longest >= Nanos(90_000_000), "{longest}");
+}
+
+#[test]
+fn a_connection_on_which_a_request_was_refused_is_used_again() {
+    for reply in [
+        Reply::status(503, "", "<Error><Code>SlowDown</Code></Error>"),
+        Reply::status(500, "", ""),
+        Reply::Raw(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 429 x\r\nContent-Length: 0\r\n\r\n".to_vec()),
+        Reply::Raw(
+            b"HTTP/1.1 503 x\r\nTransfer-Encoding: chunked\r\n\r\n\
+            3\r\n<Co\r\n14\r\nde>SlowDown</Code></\r\n0\r\nTrailer: x\r\n\r\n"
+                .to_vec(),
+        ),
+    ] {
+        let server = Server::start(first(reply.clone()));
+        let site = site(&[server.url()], quick());
+        let mut lane = ObjectLane::new(&site, Traffic::untimed()).unwrap();
+        fetch_times(&mut lane, 2, false);
+        let counts = lane.take_spans().requests;
+        assert_eq!((counts.requests, counts.all_failed()), (3, 1), "{reply:?}");
+        assert_eq!((counts.connects, counts.reconnects), (1, 0), "{reply:?}");
+    }
+    // Bytes behind an answer belong to no other one.
+    let surplus = b"HTTP/1.1 503 x\r\nContent-Length: 1\r\n\r\nabc".to_vec();
+    let server = Server::start(first(Reply::Raw(surplus)));
+    let (outcome, counts) = fetch(&site(&[server.url()], quick()), 1 << 20, false, None);
+    assert_eq!((outcome.is_ok(), counts.connects, counts.all_failed()), (true, 2, 1));
+}
+
+/// The code of an error is found wherever chunks cut it, and a trailer ends the document.
+#[test]
+fn chunked_explanations_are_understood() {
+    let document = "<Error><Code>NoSuchBucket</Code></Error>";
+    for cut in 1..document.len() {
+        let (one, two) = document.split_at(cut);
+        let body = format!("{:x}\r\n{one}\r\n{:x}\r\n{two}\r\n0\r\nX: y\r\n\r\n", one.len(), two.len());
+        let answer = format!("HTTP/1.1 404 x\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
+        let server = Server::start(move |_, _| Reply::Raw(answer.clone().into_bytes()));
+        let (outcome, counts) = fetch(&site(&[server.url()], quick()), 1 << 20, true, None);
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("404 NoSuchBucket"), "{cut}: {error}");
+        assert_eq!(counts.all_failed(), 0);
+    }
+}
+
+/// A fetch without bytes is a HEAD, whose answer has no body, whatever it says about its length.
+#[test]
+fn an_error_answer_to_head_has_no_body() {
+    let refused = |reply: &str| {
+        let head = format!("HTTP/1.1 {reply}\r\n\r\n").into_bytes();
+        let server = Server::start(move |_, request| {
+            assert!(request.line.starts_with("HEAD "), "{}", request.line);
+            Reply::Raw(head.clone())
+        });
+        let site = site(&[server.url()], quick());
+        let mut lane = ObjectLane::new(&site, Traffic::untimed()).unwrap();
+        let name = Name::new("k").unwrap();
+        lane.submit(
+            0,
+            Fetch {
+                name: &name,
+                purpose: Purpose::Upkeep,
+                ranges: &[],
+                file_bytes: 0,
+                version: None,
+                keep_open: false,
+                at: Nanos::ZERO,
+                into: None,
+            },
+        );
+        let outcome = finished(&mut lane).outcome.map(|_| ()).map_err(|error| error.kind().to_owned());
+        let counts = lane.take_spans().requests;
+        assert_eq!(counts.failed(AttemptFailure::Silent), 0, "nothing was waited for");
+        outcome
+    };
+    assert_eq!(refused("404 x\r\nContent-Length: 300"), Err("enoent".to_owned()));
+    assert_eq!(refused("403 x\r\nTransfer-Encoding: chunked"), Err("http-403".to_owned()));
+    assert_eq!(refused("403 x\r\nConnection: close"), Err("http-403".to_owned()));
+    assert_eq!(refused("503 x\r\nContent-Length: 300"), Err("http-503".to_owned()));
+    assert_eq!(refused("200 x\r\nContent-Length: 0"), Ok(()));
+}
+
+#[test]
+fn interim_answers_do_not_disturb_a_read() {
+    for keep in [false, true] {
+        let server = Server::start(|number, _| {
+            let interim = if number % 2 == 1 { "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" } else { "" };
+            let mut answer =
+                format!("{interim}HTTP/1.1 200 OK\r\nContent-Length: {BYTES}\r\n\r\n").into_bytes();
+            answer.extend((0..BYTES).map(content));
+            Reply::Raw(answer)
+        });
+        let site = site(&[server.url()], quick());
+        let mut lane = ObjectLane::new(&site, Traffic::untimed()).unwrap();
+        fetch_times(&mut lane, 4, keep);
+        let counts = lane.take_spans().requests;
+        assert_eq!((counts.connects, counts.all_failed()), (1, 0));
+    }
+}
+
 #[test]
 fn an_attempt_after_a_reset_asks_for_the_rest() {
     let server = Server::start(first(Reply::Reset { bytes: BYTES, after: 9000 }));
@@ -238,16 +373,7 @@ fn a_connection_that_the_server_closed_is_replaced_without_a_failure() {
     let server = Server::start(|_, _| Reply::ThenClose { bytes: BYTES });
     let site = site(&[server.url()], quick());
     let mut lane = ObjectLane::new(&site, Traffic::untimed()).unwrap();
-    let (name, whole) = (Name::new("k").unwrap(), [Extent { offset: 0, len: BYTES }]);
-    for _ in 0..5 {
-        let (purpose, version, at) = (Purpose::Upkeep, None, Nanos::ZERO);
-        let (ranges, into) = (&whole[..], None);
-        lane.submit(
-            0,
-            Fetch { name: &name, purpose, ranges, file_bytes: BYTES, version, keep_open: false, at, into },
-        );
-        assert_eq!(finished(&mut lane).outcome.unwrap().bytes, BYTES);
-    }
+    fetch_times(&mut lane, 5, false);
     let counts = lane.take_spans().requests;
     assert_eq!((counts.answered, counts.all_failed()), (5, 0));
 }
@@ -258,16 +384,7 @@ fn endpoints_take_turns_and_connections_are_kept() {
     let urls: Vec<String> = servers.iter().map(Server::url).collect();
     let site = site(&urls, quick());
     let mut lane = ObjectLane::new(&site, Traffic::untimed()).unwrap();
-    let (name, whole) = (Name::new("k").unwrap(), [Extent { offset: 0, len: BYTES }]);
-    for _ in 0..10 {
-        let (purpose, version, at) = (Purpose::Upkeep, None, Nanos::ZERO);
-        let (ranges, into) = (&whole[..], None);
-        lane.submit(
-            0,
-            Fetch { name: &name, purpose, ranges, file_bytes: BYTES, version, keep_open: false, at, into },
-        );
-        finished(&mut lane).outcome.unwrap();
-    }
+    fetch_times(&mut lane, 10, false);
     assert!(servers.iter().all(|server| server.seen().len() == 5));
     assert_eq!(lane.take_spans().requests.connects, 2, "one connection each");
 }
