@@ -125,6 +125,29 @@ fn a_large_object_is_read_as_parallel_ranges() {
 }
 
 #[test]
+fn no_more_requests_are_in_flight_than_the_limit() {
+    let settings = [
+        "dataset.format=jpeg",
+        "dataset.record_length_bytes=40000",
+        "reader.read_threads=8",
+        "reader.transfer_size=4096",
+        "train.epochs=1",
+    ];
+    let (dir, place) = (Dir::small(), Place::s3());
+    let url = generate(&dir, &place, &settings);
+    for limit in [1, 5] {
+        // With latency, as many requests as possible are in flight together.
+        let proxy = Proxy::to(&place.endpoint).latency(Duration::from_millis(5)).start();
+        let in_flight = format!("storage.requests_in_flight={limit}");
+        let args = ["run", "w.yaml", "--quiet", "--json", "--no-calibration", "--data-dir", &url];
+        let command = dir.feedline(&args).set(&settings).set(&[&in_flight]);
+        let summary = place.through(&proxy).with(command).run().ran().json();
+        assert_eq!(outcome(&summary, "exactly-once"), "pass");
+        assert_eq!(proxy.most_in_flight(), limit);
+    }
+}
+
+#[test]
 fn connections_are_kept() {
     let (dir, place) = (Dir::small(), Place::s3());
     let url = generate(&dir, &place, &["dataset.format=jpeg"]);

@@ -134,8 +134,10 @@ pub trait Witness: Sync {
 pub struct Traffic<'a> {
     /// Readers that share the lane. Each has at most one fetch in flight; they are numbered from 0.
     pub readers: usize,
-    /// Lanes that share the store, at least one. Limits of the store are divided between them.
+    /// Lanes that share the store, at least one, and the number of this one. Limits of the store are divided between
+    /// them.
     pub lanes: usize,
+    pub lane: usize,
     /// Largest single read.
     pub transfer: usize,
     pub clock: &'a dyn Now,
@@ -157,6 +159,7 @@ impl Traffic<'static> {
         Traffic {
             readers: 1,
             lanes: 1,
+            lane: 0,
             transfer: 1 << 16,
             clock: &FixedClock,
             give_up: &GO_ON,

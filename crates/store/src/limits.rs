@@ -10,21 +10,26 @@ const OTHERS: u64 = 32;
 /// Makes sure that `files` files can be open at once, in addition to the few that always are. If needed, raises the
 /// limit of this process as far as the system allows without privileges.
 pub fn want_files(files: u64) -> Result<(), StoreError> {
-    let needed = files.saturating_add(OTHERS);
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current.is_none_or(|limit| limit >= needed) {
+    let allowed = allow_files(files);
+    if allowed >= files {
         return Ok(());
     }
-    if maximum.is_none_or(|limit| limit >= needed)
-        && setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum }).is_ok()
-    {
-        return Ok(());
-    }
-    let limit = maximum.or(current).unwrap_or(u64::MAX);
+    let (needed, limit) = (files.saturating_add(OTHERS), allowed.saturating_add(OTHERS));
     Err(StoreError::Refused(format!(
         "{files} files are to be open at once, which needs a limit of {needed} open files, but it is {limit}: raise it \
          (ulimit -n {needed}) or use fewer readers"
     )))
+}
+
+/// Raises the limit for `files` files if needed, at most to what the system allows without privileges. Returns how many
+/// of them can be open, in addition to the few that always are.
+pub(crate) fn allow_files(files: u64) -> u64 {
+    let needed = files.saturating_add(OTHERS);
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let Some(limit) = current.filter(|limit| *limit < needed) else { return files };
+    let target = maximum.map_or(needed, |maximum| maximum.min(needed));
+    let is_raised = setrlimit(Resource::Nofile, Rlimit { current: Some(target), maximum }).is_ok();
+    (if is_raised { target } else { limit }).saturating_sub(OTHERS)
 }
 
 #[cfg(test)]
@@ -44,5 +49,8 @@ mod tests {
             error.contains(&limit.to_string()) && error.contains(&format!("ulimit -n {needed}")),
             "{error}"
         );
+        setrlimit(Resource::Nofile, Rlimit { current: Some(limit - 1), maximum: Some(limit) }).unwrap();
+        assert_eq!(allow_files(limit), limit - OTHERS, "as many as possible");
+        assert_eq!(allow_files(1), 1);
     }
 }

@@ -73,6 +73,7 @@ pub(crate) fn read(run: &PhaseRun<'_>, drive: &Drive<'_>, thread: usize) -> Deli
     let traffic = Traffic {
         readers: readers.len(),
         lanes: run.readers.assignment.thread_count(),
+        lane: thread,
         transfer: run.plan.loader.transfer_bytes as usize,
         clock: run.clock.as_now(),
         give_up: run.control.abort.flag(),

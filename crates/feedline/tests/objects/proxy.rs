@@ -216,7 +216,7 @@ struct Shared {
     rules: Vec<Rule>,
     latency: Duration,
     counted: Mutex<Counted>,
-    /// Requests that have not been answered, and the largest number of them at one time.
+    /// Requests for objects that have not been answered, and the largest number of them at one time.
     in_flight: AtomicU64,
     most_in_flight: AtomicU64,
     has_ended: Mutex<bool>,
@@ -304,6 +304,7 @@ impl Proxy {
         self.shared.counted.lock().unwrap().connections
     }
 
+    /// The most requests for objects that were in flight at one time.
     pub(crate) fn most_in_flight(&self) -> u64 {
         self.shared.most_in_flight.load(Ordering::Relaxed)
     }
@@ -413,8 +414,9 @@ impl<'a> Connection<'a> {
     fn serve(&mut self) -> io::Result<End> {
         self.client.stream.set_nodelay(true)?;
         while let Some(request) = self.client.head()? {
-            let _in_flight = InFlight::new(self.shared);
-            let trouble = self.count(&request);
+            let ask = Ask::of(request.word(0), request.word(1), &self.shared.root);
+            let _in_flight = (ask == Ask::Get).then(|| InFlight::new(self.shared));
+            let trouble = self.count(&request, ask);
             if !self.shared.latency.is_zero() && self.wait(Some(self.shared.latency)) {
                 return Ok(End::Close);
             }
@@ -427,9 +429,8 @@ impl<'a> Connection<'a> {
     }
 
     /// Counts the request, and says what happens to it.
-    fn count(&self, request: &Head) -> Option<&'a Trouble> {
+    fn count(&self, request: &Head, ask: Ask) -> Option<&'a Trouble> {
         let (method, target) = (request.word(0), request.word(1));
-        let ask = Ask::of(method, target, &self.shared.root);
         let mut counted = self.shared.counted.lock().unwrap();
         *counted.asks.entry(ask).or_default() += 1;
         if counted.log.len() < LOG_LIMIT {

@@ -150,7 +150,7 @@ impl LoaderPlan {
             ordered: reader.ordered,
             transfer_bytes: largest.map_or(transfer_bytes, |largest| transfer_bytes.min(largest)),
             retained_bytes: if reader.retain == Retain::Batch { batch_bytes } else { 0 },
-            threads: request.store.threads.of(ranks_per_process * readers, cores),
+            threads: threads(request, ranks_per_process * readers, cores),
             error_limit: (reader.on_error == OnError::Count).then_some(reader.error_limit),
             preprocess: preprocess(spec, discipline, data),
         };
@@ -245,6 +245,12 @@ impl Threads {
             Threads::One => 1,
         }
     }
+}
+
+/// Reader threads of a process. A thread of an object store needs a request of its own in flight.
+fn threads(request: &Request<'_>, readers: u64, cores: u64) -> u64 {
+    let threads = request.store.threads.of(readers, cores);
+    if request.store.is_objects() { threads.min(request.store.requests.in_flight.max(1)) } else { threads }
 }
 
 pub(super) fn discipline(spec: &Spec) -> Discipline {

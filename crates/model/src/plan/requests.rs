@@ -161,6 +161,16 @@ train: {computation_time: 0.5}
     }
 
     #[test]
+    fn there_are_no_more_threads_than_requests_in_flight() {
+        for (in_flight, threads) in [(4096, 2), (2, 2), (1, 1), (0, 1)] {
+            let plan = plan(&[], Unit::Sample, RequestPlan { in_flight, ..PLAIN });
+            assert_eq!(plan.loader.threads, threads, "{in_flight}");
+            let windows = format!(", {threads} windows");
+            assert!(plan.estimate.memory.iter().any(|term| term.what.ends_with(&windows)), "{in_flight}");
+        }
+    }
+
+    #[test]
     fn connections_follow_from_latency() {
         let found = plan(&[], Unit::Sample, PLAIN).estimate.requests.unwrap();
         assert_eq!(found.connections(2, 0.010), Some(1));

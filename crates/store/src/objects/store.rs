@@ -13,6 +13,7 @@ use super::files::ObjectFiles;
 use super::lane::ObjectLane;
 use super::site::Site;
 use super::writes::Writes;
+use crate::limits::allow_files;
 use crate::{
     Backend, Capabilities, Files, Lane, OpenTier, PlaceKind, Selection, Store, StoreError, Threads, Traffic,
     tier, want_files,
@@ -99,9 +100,9 @@ impl Store for ObjectStore {
     }
 
     fn lane<'a>(&'a self, traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError> {
-        // Every request may have a connection. More connections than readers are made only if the system allows them.
-        want_files(traffic.readers.saturating_mul(traffic.lanes) as u64)?;
-        let _ = want_files(self.site.options.requests_in_flight);
+        // Every reader must be able to have a connection. More are made only if the system allows them.
+        let readers = traffic.readers.saturating_mul(traffic.lanes) as u64;
+        want_files(readers.min(self.site.options.requests_in_flight))?;
         Ok(Box::new(ObjectLane::new(&self.site, traffic)?))
     }
 
@@ -117,6 +118,14 @@ impl Store for ObjectStore {
             ("credentials", self.site.options.credentials_from.clone()),
             ("tls", self.site.endpoints.iter().any(|endpoint| endpoint.tls).to_string()),
         ];
+        let wanted = self.site.options.requests_in_flight;
+        let possible = allow_files(wanted);
+        if possible < wanted {
+            facts.push((
+                "requests_in_flight",
+                format!("at most {possible}, because of the limit of open files"),
+            ));
+        }
         facts.extend(contract::observed(&*self.bucket));
         facts
     }

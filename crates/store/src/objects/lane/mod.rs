@@ -26,6 +26,7 @@ use super::connection::{Connection, ConnectionProgress, Stage};
 use super::sign::{BareRequest, Signer};
 use super::site::Site;
 use super::stream::{Stream, StreamError};
+use crate::limits::allow_files;
 use crate::{Fetch, FetchWait, FinishedFetch, Lane, Operation, Spans, StoreError, Traffic, Waker};
 use parts::{FirstAttempt, Parts, ReaderFetch, largest};
 use poller::{Poller, Ready, ticks};
@@ -66,7 +67,8 @@ impl<'a> ObjectLane<'a> {
         let poller = Poller::new().map_err(|cause| {
             StoreError::Refused(format!("cannot wait for connections (epoll, eventfd, timerfd): {cause}"))
         })?;
-        let share = (site.options.requests_in_flight as usize).div_ceil(traffic.lanes.max(1)).max(1);
+        // More connections than descriptors cannot be made, and must not be made by the first lane alone.
+        let most = allow_files(site.options.requests_in_flight) as usize;
         let mut prefix = site.place.prefix.clone().into_bytes();
         if !prefix.is_empty() {
             prefix.push(b'/');
@@ -87,7 +89,7 @@ impl<'a> ObjectLane<'a> {
             done: VecDeque::with_capacity(readers),
             busy: 0,
             in_flight: 0,
-            limit: share,
+            limit: share(most, traffic.lanes, traffic.lane),
             window: vec![0; WINDOW].into_boxed_slice(),
             ready: Vec::new(),
             prefix,
@@ -121,6 +123,7 @@ impl<'a> ObjectLane<'a> {
                     self.parts.get(number).endpoint = connection.endpoint;
                     self.slots.put(connection);
                 }
+                Err(Errno::MFILE | Errno::NFILE) if self.wait_for_files(number) => {}
                 Err(cause) => {
                     let endpoint = self.turn;
                     self.parts.get(number).endpoint = endpoint;
@@ -150,6 +153,30 @@ impl<'a> ObjectLane<'a> {
             return Err(cause);
         }
         Ok(Box::new(Connection::new(stream, endpoint, token, now, self.poller.ticks)))
+    }
+
+    /// There is no descriptor for the connection of a request. Idle connections are closed for it. If there are none, it
+    /// waits for those in flight, as later requests will; `false` if nothing is in flight.
+    fn wait_for_files(&mut self, number: usize) -> bool {
+        let mut idle = Vec::new();
+        self.endpoints.iter_mut().for_each(|endpoint| idle.append(&mut endpoint.idle));
+        let others = self.in_flight - 1;
+        if idle.is_empty() {
+            if others == 0 {
+                return false;
+            }
+            self.limit = others;
+        }
+        for token in idle {
+            if let Some(connection) = self.slots.take(token) {
+                self.close(connection);
+            }
+        }
+        // No attempt was made.
+        self.parts.get(number).attempts -= 1;
+        self.in_flight = others;
+        self.pending.push_front(number);
+        true
     }
 
     /// Sends a request on a connection that is ready.
@@ -362,6 +389,12 @@ impl<'a> ObjectLane<'a> {
         self.delayed.clear();
         (self.slots, self.in_flight) = (Slots::default(), 0);
     }
+}
+
+/// The requests that one of several lanes may have in flight, so that all of them together have `most`.
+fn share(most: usize, lanes: usize, lane: usize) -> usize {
+    let lanes = lanes.max(1);
+    (most / lanes + usize::from(lane < most % lanes)).max(1)
 }
 
 impl Lane for ObjectLane<'_> {

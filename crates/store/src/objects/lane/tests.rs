@@ -451,6 +451,48 @@ fn the_deadline_includes_attempts_to_connect() {
 }
 
 #[test]
+fn lanes_share_the_limit_exactly() {
+    for (most, lanes) in [(1, 1), (5, 2), (16, 16), (4096, 7)] {
+        let shares: Vec<usize> = (0..lanes).map(|lane| share(most, lanes, lane)).collect();
+        assert_eq!(shares.iter().sum::<usize>(), most, "{shares:?}");
+        assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1, "{shares:?}");
+    }
+    assert_eq!(share(1, 2, 1), 1, "a lane without requests would never end");
+}
+
+/// Without descriptors for more connections, requests wait for those that are there, and no attempt has failed.
+#[test]
+fn a_lack_of_descriptors_is_waited_for() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+    let server = Server::start(|_, _| RIGHT);
+    let mut site = site(&[server.url()], quick());
+    // Few enough that the lane does not have to raise the limit.
+    Arc::get_mut(&mut site.options).unwrap().requests_in_flight = 20;
+    let lack = || {
+        // SAFETY: this thread uses no descriptors of others from now on. It gets a table of its own, because the server
+        // needs descriptors, too.
+        unsafe { unshare_unsafe(UnshareFlags::FILES) }.unwrap();
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(100), maximum }).unwrap();
+        let mut others: Vec<std::fs::File> =
+            std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        assert_eq!(
+            std::fs::File::open("/dev/null").unwrap_err().raw_os_error(),
+            Some(24),
+            "no descriptor is left"
+        );
+        // Three are those of the lane itself, and two are for connections.
+        others.truncate(others.len() - 5);
+        fetch(&site, 4096, true, None)
+    };
+    let (outcome, counts) = std::thread::scope(|scope| scope.spawn(lack).join().unwrap());
+    assert_eq!(outcome.map(|fetched| fetched.bytes), Ok(BYTES));
+    assert_eq!((counts.requests, counts.connects, counts.all_failed()), (5, 2, 0));
+}
+
+#[test]
 fn an_address_that_fails_at_once_is_followed_by_the_next() {
     let server = Server::start(|_, _| RIGHT);
     // The system refuses to connect to a broadcast address without sending anything.
