@@ -346,7 +346,7 @@ impl Connection {
 
 /// The request that makes a proxy pass a connection on.
 pub(crate) fn write_tunnel(out: &mut Vec<u8>, endpoint: &Endpoint, authorization: Option<&str>) {
-    let target = format!("{}:{}", endpoint.host, endpoint.port);
+    let target = endpoint.label();
     out.clear();
     out.extend_from_slice(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n").as_bytes());
     if let Some(authorization) = authorization {

@@ -1,11 +1,12 @@
 //! The servers of a store: which hosts requests go to, directly or through a proxy, and what precedes a key in the path
 //! of a request.
 
+use std::borrow::Cow;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use model::objects::{ObjectOptions, ObjectPlace, Service};
-use model::secret::Secret;
 
+use super::proxy::Proxy;
 use crate::StoreError;
 
 /// The region that signatures name if none is given.
@@ -24,27 +25,23 @@ pub(crate) struct Endpoint {
     pub(crate) proxy: Option<Proxy>,
 }
 
-/// A proxy in front of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Proxy {
-    host: String,
-    port: u16,
-    /// The value of `Proxy-Authorization`, if it asks for one.
-    pub(crate) authorization: Option<Secret>,
-}
-
 impl Endpoint {
     /// The server in messages.
     pub(crate) fn label(&self) -> String {
-        format!("{}:{}", self.host, self.port)
+        format!("{}:{}", bracketed(&self.host), self.port)
+    }
+
+    /// The host to connect to: the proxy, if there is one.
+    fn next_host(&self) -> (&str, u16) {
+        match &self.proxy {
+            Some(proxy) => (proxy.host.as_str(), proxy.port),
+            None => (self.host.as_str(), self.port),
+        }
     }
 
     /// The addresses to connect to: those of the proxy, if there is one.
     pub(crate) fn addresses(&self) -> Result<Vec<SocketAddr>, StoreError> {
-        let (host, port) = match &self.proxy {
-            Some(proxy) => (proxy.host.as_str(), proxy.port),
-            None => (self.host.as_str(), self.port),
-        };
+        let (host, port) = self.next_host();
         let found = (host, port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
         match found {
             Ok(found) if !found.is_empty() => Ok(found),
@@ -105,38 +102,11 @@ fn endpoint(url: &str, place: &ObjectPlace, options: &ObjectOptions) -> Result<E
     } else {
         name = format!("{}.{host}", place.bucket);
     }
-    let shown = if name.contains(':') { format!("[{name}]") } else { name.clone() };
+    let shown = bracketed(&name).into_owned();
     let is_usual = port == if tls { 443 } else { 80 };
     let host_header = if is_usual { shown } else { format!("{shown}:{port}") };
-    let proxy = proxy(&name, options)?;
+    let proxy = Proxy::of(options)?.filter(|proxy| proxy.applies_to(&name));
     Ok(Endpoint { tls, host: name, port, host_header, base, proxy })
-}
-
-/// The proxy for a host, unless the host is excepted.
-fn proxy(host: &str, options: &ObjectOptions) -> Result<Option<Proxy>, StoreError> {
-    let Some(url) = options.proxy.as_ref().filter(|_| !is_excepted(host, options)) else { return Ok(None) };
-    let invalid = || {
-        StoreError::Refused(
-            "the proxy (storage.proxy, HTTPS_PROXY) is not a URL of the form http://HOST:PORT".into(),
-        )
-    };
-    let Url { tls, host, port, user, .. } = Url::parse(url.expose()).ok_or_else(invalid)?;
-    if tls {
-        return Err(StoreError::Refused(
-            "the proxy is an https:// URL; only proxies that are reached by http:// are supported".into(),
-        ));
-    }
-    let authorization =
-        user.map(|user| Secret::new(format!("Basic {}", super::base64::encode(user.as_bytes()))));
-    Ok(Some(Proxy { host, port, authorization }))
-}
-
-fn is_excepted(host: &str, options: &ObjectOptions) -> bool {
-    let list = options.no_proxy.as_deref().unwrap_or_default();
-    list.split(',').map(str::trim).filter(|entry| !entry.is_empty()).any(|entry| {
-        let suffix = entry.trim_start_matches('*').trim_start_matches('.');
-        entry == "*" || host == suffix || host.strip_suffix(suffix).is_some_and(|rest| rest.ends_with('.'))
-    })
 }
 
 /// An endpoint may contain a user and a password by mistake, which the message must not show.
@@ -149,16 +119,16 @@ fn no_url(url: &str) -> StoreError {
 
 /// The parts of an http or https URL.
 #[derive(Debug, PartialEq, Eq)]
-struct Url {
-    tls: bool,
-    user: Option<String>,
-    host: String,
-    port: u16,
+pub(super) struct Url {
+    pub(super) tls: bool,
+    pub(super) user: Option<String>,
+    pub(super) host: String,
+    pub(super) port: u16,
     path: String,
 }
 
 impl Url {
-    fn parse(text: &str) -> Option<Url> {
+    pub(super) fn parse(text: &str) -> Option<Url> {
         let (scheme, rest) = text.split_once("://")?;
         let tls = match scheme.to_ascii_lowercase().as_str() {
             "http" => false,
@@ -199,6 +169,11 @@ impl Url {
     }
 }
 
+/// A host before a port: an IPv6 address is in brackets.
+pub(super) fn bracketed(host: &str) -> Cow<'_, str> {
+    if host.contains(':') { Cow::Owned(format!("[{host}]")) } else { Cow::Borrowed(host) }
+}
+
 /// Appends a path with every byte percent-encoded except for unreserved ones and slashes, as signatures require it.
 pub(crate) fn encode(out: &mut String, path: &[u8]) {
     let mut bytes = Vec::with_capacity(path.len());
@@ -225,8 +200,23 @@ pub(crate) fn encode_bytes(out: &mut Vec<u8>, path: &[u8], keeps_slash: bool) {
     }
 }
 
+/// A text before it was percent-encoded. What is not an encoded byte stays as it is.
+pub(super) fn decoded(value: &str) -> Vec<u8> {
+    let (mut out, bytes) = (Vec::with_capacity(value.len()), value.as_bytes());
+    let mut at = 0;
+    while at < bytes.len() {
+        let digits = bytes.get(at + 1..at + 3).filter(|_| bytes[at] == b'%');
+        let byte = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        out.push(byte.unwrap_or(bytes[at]));
+        at += if byte.is_some() { 3 } else { 1 };
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
+    use model::secret::Secret;
+
     use super::*;
 
     fn place(service: Service) -> ObjectPlace {
@@ -278,20 +268,26 @@ mod tests {
 
     #[test]
     fn a_proxy_is_used_unless_the_host_is_excepted() {
-        let through = |no_proxy: &str| ObjectOptions {
+        let through = |url: &str| ObjectOptions {
             proxy: Some(Secret::new("http://me:pass@proxy:3128")),
-            no_proxy: Some(no_proxy.to_owned()),
-            ..with(&["http://s3.lan:9000"])
+            no_proxy: Some("other.lan, 10.0.0.0/8".to_owned()),
+            ..with(&[url])
         };
-        let proxy =
-            |no_proxy: &str| endpoints(&place(Service::S3), &through(no_proxy)).unwrap()[0].proxy.clone();
-        let found = proxy("other.lan, 10.0.0.1").unwrap();
+        let proxy = |url: &str| endpoints(&place(Service::S3), &through(url)).unwrap()[0].proxy.clone();
+        let found = proxy("http://s3.lan:9000").unwrap();
         assert_eq!((found.host.as_str(), found.port), ("proxy", 3128));
         assert_eq!(found.authorization.unwrap().expose(), "Basic bWU6cGFzcw==");
-        for excepted in ["s3.lan", ".lan", "*.lan", "lan", "*"] {
-            assert_eq!(proxy(excepted), None, "{excepted}");
-        }
-        assert!(proxy("an").is_some(), "a suffix is one of labels");
+        assert_eq!(proxy("http://s3.other.lan"), None);
+        assert_eq!(proxy("https://10.3.4.5:9000"), None);
+    }
+
+    #[test]
+    fn addresses_of_ipv6_have_brackets_before_a_port() {
+        let found =
+            endpoints(&place(Service::S3), &with(&["https://[fd00::1]:9000", "http://[::1]"])).unwrap();
+        assert_eq!((found[0].label().as_str(), found[0].host.as_str()), ("[fd00::1]:9000", "fd00::1"));
+        assert_eq!(found[1].label(), "[::1]:80");
+        assert_eq!(found[0].addresses().unwrap(), ["[fd00::1]:9000".parse().unwrap()]);
     }
 
     #[test]
@@ -300,5 +296,6 @@ mod tests {
         encode(&mut path, "a b/ü~%+".as_bytes());
         assert_eq!(path, "a%20b/%C3%BC~%25%2B");
         assert_eq!(encode_value("a/b="), "a%2Fb%3D");
+        assert_eq!(decoded("a%2Fb%zz%"), b"a/b%zz%");
     }
 }

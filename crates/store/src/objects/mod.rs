@@ -21,6 +21,7 @@ mod lane;
 mod live;
 #[cfg(test)]
 pub(crate) mod memory;
+mod proxy;
 pub(crate) mod random;
 mod retry;
 #[cfg(test)]

@@ -19,6 +19,9 @@ pub(crate) struct SeenRequest {
     pub(crate) line: String,
     /// First and last byte.
     pub(crate) range: Option<(u64, u64)>,
+    /// The value of `Authorization`; empty if there is none.
+    pub(crate) authorization: String,
+    pub(crate) proxy_authorization: String,
     /// The number of the connection.
     pub(crate) connection: usize,
 }
@@ -136,6 +139,7 @@ fn serve(
 
 fn read_request(reader: &mut impl BufRead, connection: usize) -> Option<SeenRequest> {
     let (mut line, mut range) = (String::new(), None);
+    let (mut authorization, mut proxy_authorization) = (String::new(), String::new());
     reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
     loop {
         let mut header = String::new();
@@ -143,12 +147,25 @@ fn read_request(reader: &mut impl BufRead, connection: usize) -> Option<SeenRequ
         if header == "\r\n" {
             break;
         }
+        if let Some((name, value)) = header.trim_end().split_once(": ") {
+            match name.to_ascii_lowercase().as_str() {
+                "authorization" => value.clone_into(&mut authorization),
+                "proxy-authorization" => value.clone_into(&mut proxy_authorization),
+                _ => {}
+            }
+        }
         if let Some(value) = header.trim_end().strip_prefix("Range: bytes=") {
             let (first, last) = value.split_once('-').unwrap();
             range = Some((first.parse().unwrap(), last.parse().unwrap()));
         }
     }
-    Some(SeenRequest { line: line.trim_end().to_owned(), range, connection })
+    Some(SeenRequest {
+        line: line.trim_end().to_owned(),
+        range,
+        authorization,
+        proxy_authorization,
+        connection,
+    })
 }
 
 /// The answer of a right server.

@@ -1,5 +1,6 @@
 //! The I/O backends `s3`, `gs` and `az`: a bucket as a store of files whose names are keys.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::location::Location;
@@ -118,6 +119,13 @@ impl Store for ObjectStore {
             ("credentials", self.site.options.credentials_from.clone()),
             ("tls", self.site.endpoints.iter().any(|endpoint| endpoint.tls).to_string()),
         ];
+        let proxies: BTreeSet<String> = self
+            .site
+            .endpoints
+            .iter()
+            .filter_map(|endpoint| Some(endpoint.proxy.as_ref()?.label()))
+            .collect();
+        facts.extend(proxies.into_iter().map(|proxy| ("proxy", proxy)));
         let wanted = self.site.options.requests_in_flight;
         let possible = allow_files(wanted);
         if possible < wanted {

@@ -12,10 +12,12 @@ use object_store::azure::{AzureAccessKey, AzureCredential, MicrosoftAzureBuilder
 use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder};
 use object_store::multipart::MultipartStore;
 use object_store::{BackoffConfig, ClientOptions, CredentialProvider, ObjectStore, RetryConfig};
+use reqwest::header::HeaderValue;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::super::credential::{Credential, CredentialCell};
+use super::super::proxy::Proxy;
 use super::wire::Wire;
 use crate::StoreError;
 
@@ -43,16 +45,29 @@ pub(super) fn wire(options: &ObjectOptions, cell: Option<Arc<CredentialCell>>) -
         builder.build().map_err(|_| StoreError::Refused("the HTTP client cannot be set up".to_owned()))
     };
     let direct = built(builder())?;
-    let client = match &options.proxy {
+    let client = match Proxy::of(options)? {
         None => direct.clone(),
-        Some(proxy) => {
-            let excluded = options.no_proxy.as_deref().and_then(reqwest::NoProxy::from_string);
-            let proxy = reqwest::Proxy::all(proxy.expose())
-                .map_err(|_| StoreError::Refused("the URL of the proxy is not valid".to_owned()))?;
-            built(builder().proxy(proxy.no_proxy(excluded)))?
-        }
+        Some(proxy) => built(builder().proxy(library_proxy(proxy)?))?,
     };
     Ok(Wire { client, direct, silence: Duration::from_nanos(options.retry.silence.0.max(1)), signs: cell })
+}
+
+/// The proxy, with the rule of reads for the hosts that are reached through it.
+fn library_proxy(proxy: Proxy) -> Result<reqwest::Proxy, StoreError> {
+    let invalid = || StoreError::Refused("the URL of the proxy is not valid".to_owned());
+    let url: reqwest::Url = format!("http://{}", proxy.label()).parse().map_err(|_| invalid())?;
+    let authorization = proxy.authorization.clone();
+    let through = reqwest::Proxy::custom(move |target| {
+        proxy.applies_to(target.host_str().unwrap_or_default()).then(|| url.clone())
+    });
+    Ok(match authorization {
+        None => through,
+        Some(secret) => {
+            let mut value = HeaderValue::from_str(secret.expose()).map_err(|_| invalid())?;
+            value.set_sensitive(true);
+            through.custom_http_auth(value)
+        }
+    })
 }
 
 /// TLS with the certificates that the system trusts and those of a file.
