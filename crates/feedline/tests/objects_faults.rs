@@ -151,10 +151,11 @@ fn answers_that_refuse() {
             fails("enoent", "does not exist"),
         ),
         (
+            // Keys that were given cannot be fetched again.
             Trouble::Error(403, "ExpiredToken"),
             WHOLE,
-            Again("expired"),
-            Ends("403 ExpiredToken (2 attempts); the credentials have expired: get new ones"),
+            Ends("403 ExpiredToken; the credentials have expired: get new ones"),
+            Ends("403 ExpiredToken; the credentials have expired: get new ones"),
         ),
         (
             Trouble::Error(403, "AccessDenied"),

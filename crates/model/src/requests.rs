@@ -16,7 +16,7 @@ pub enum AttemptFailure {
     Throttled,
     /// Another status from 500 on.
     ServerError,
-    /// The credentials had expired and were fetched again.
+    /// The credentials were not accepted any more; others were requested from their source, if they have one.
     Expired,
     /// No connection could be made.
     NotConnected,

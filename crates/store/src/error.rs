@@ -5,6 +5,8 @@ use model::requests::AttemptFailure;
 use rustix::io::Errno;
 use thiserror::Error;
 
+use crate::objects::retry::names_expiry;
+
 /// The operation that failed, with its name in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -86,7 +88,6 @@ impl Refusal {
             "InvalidAccessKeyId",
             "SignatureDoesNotMatch",
             "RequestTimeTooSkewed",
-            "ExpiredToken",
             "InvalidToken",
             "NoSuchBucket",
             "ContainerNotFound",
@@ -94,7 +95,8 @@ impl Refusal {
             "AuthorizationHeaderMalformed",
             "AuthenticationFailed",
         ];
-        matches!(self.status, 301 | 307 | 401 | 403) || codes.contains(&self.code.as_str())
+        let code = self.code.as_str();
+        matches!(self.status, 301 | 307 | 401 | 403) || codes.contains(&code) || names_expiry(code)
     }
 
     /// What to do about it.
@@ -110,7 +112,9 @@ impl Refusal {
             ("RequestTimeTooSkewed", _) => {
                 "; the clocks of this host and the server differ too much: set this host's"
             }
-            ("ExpiredToken" | "InvalidToken", _) => "; the credentials have expired: get new ones",
+            (code, _) if code == "InvalidToken" || names_expiry(code) => {
+                "; the credentials have expired: get new ones"
+            }
             ("PermanentRedirect" | "AuthorizationHeaderMalformed", _) | (_, 301 | 307) => {
                 "; the bucket is in another region: set storage.storage_options.region"
             }

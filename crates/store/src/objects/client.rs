@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use model::objects::Service;
-use model::order::mix;
 use model::requests::{AttemptFailure, RequestCounts};
 use model::units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,7 +16,9 @@ use super::body::ReceivedBody;
 use super::connection::{Connection, ConnectionProgress, Stage};
 use super::contract::{ListRequest, ListedKey, ObjectFacts, PendingUpload};
 use super::endpoint::encode_value;
-use super::retry::{self, AnswerMeaning};
+use super::queries::{azure_query, list_query, uploads_query};
+use super::random::random;
+use super::retry::{self, AnswerMeaning, LossMeaning};
 use super::sign::{BareRequest, Signer};
 use super::site::Site;
 use super::stream::{ReceivedBytes, Stream, StreamError};
@@ -67,38 +68,80 @@ struct SingleRequest<'a> {
 struct Answer {
     head: AnswerHead,
     tag: String,
+    /// The version of the credential that the request was signed with.
+    credential: u64,
     /// Whether it is a page for a browser, which no object of feedline's and no listing is.
     is_page: bool,
     body: Vec<u8>,
 }
 
-/// Why an attempt failed.
+/// Why an attempt got no answer.
 enum AttemptError {
     /// The connection had been closed by the server while it was kept.
     Stale,
     Lost(AttemptFailure, String),
+    /// Nothing happened for the time of the silence timeout.
+    TimedOut(AttemptFailure, String),
     Final(String),
+}
+
+/// What an answer means for its request.
+enum Judgement {
+    /// It is the answer; `None` if the object does not exist.
+    Done(Option<Answer>),
+    Failed(FailedAttempt),
+    Final(StoreError),
+}
+
+/// An attempt after which another one may succeed.
+struct FailedAttempt {
+    kind: AttemptFailure,
+    /// Seconds that the server asks to wait.
+    retry_after: Option<u64>,
+    /// The version of the credential, if it was not accepted.
+    refused: Option<u64>,
+    /// The error if no other attempt follows.
+    error: StoreError,
+}
+
+impl FailedAttempt {
+    fn new(kind: AttemptFailure, error: StoreError) -> FailedAttempt {
+        FailedAttempt { kind, retry_after: None, refused: None, error }
+    }
 }
 
 impl Client {
     pub(crate) fn new(site: Arc<Site>) -> Client {
-        Client { site, idle: Mutex::default(), turn: AtomicUsize::new(0), counts: Mutex::default() }
+        Client {
+            site,
+            idle: Mutex::default(),
+            turn: AtomicUsize::new(random() as usize),
+            counts: Mutex::default(),
+        }
     }
 
     /// Facts about an object; `None` if it does not exist. The answer to HEAD does not say whether the bucket exists.
     pub(crate) fn head(&self, key: &str) -> Result<Option<ObjectFacts>, StoreError> {
         let call = SingleRequest { operation: Operation::Stat, method: "HEAD", key, query: "", most: 0 };
-        let answer = match self.call(&call) {
-            Ok(Some(answer)) => answer,
-            Ok(None) => return Ok(None),
-            Err(error) => return Err(self.with_reason(&call, error)),
+        let version = self.site.credentials().version();
+        let (answer, from) = match self.call(&call) {
+            Err(error) => {
+                let explained = self.with_reason(&call, error);
+                // Only the answer to GET says that the credential has expired, so it was renewed there.
+                if self.site.credentials().version() == version {
+                    return Err(explained);
+                }
+                self.call(&call)?
+            }
+            Ok(answered) => answered,
         };
+        let Some(answer) = answer else { return Ok(None) };
         // Every object store sends a tag; a web server's answer to any name may have none.
         if answer.tag.is_empty() {
-            return Err(self.nonsense(&call, "the answer has no entity tag"));
+            return Err(self.nonsense(&call, "the answer has no entity tag", from));
         }
         let BodyEnd::Length(bytes) = answer.head.end else {
-            return Err(self.nonsense(&call, "the answer does not say how long the object is"));
+            return Err(self.nonsense(&call, "the answer does not say how long the object is", from));
         };
         Ok(Some(ObjectFacts { bytes, tag: answer.tag }))
     }
@@ -118,7 +161,7 @@ impl Client {
     /// A whole object of at most `most` bytes.
     pub(crate) fn get(&self, key: &str, most: u64) -> Result<Option<(Vec<u8>, ObjectFacts)>, StoreError> {
         let call = SingleRequest { operation: Operation::Read, method: "GET", key, query: "", most };
-        let answer = self.call(&call)?;
+        let (answer, _) = self.call(&call)?;
         Ok(answer.map(|Answer { tag, body, .. }| {
             let facts = ObjectFacts { bytes: body.len() as u64, tag };
             (body, facts)
@@ -134,10 +177,11 @@ impl Client {
         let query = if is_azure { azure_query(request) } else { list_query(request) };
         let (operation, most) = (Operation::List, MOST_DOCUMENT);
         let call = SingleRequest { operation, method: "GET", key: "", query: &query, most };
-        let Some(answer) = self.call(&call)? else { return Err(self.no_bucket(&call)) };
+        let (answer, from) = self.call(&call)?;
+        let Some(answer) = answer else { return Err(self.no_bucket(&call, from)) };
         let read = if is_azure { xml::read_azure_page } else { xml::read_page };
         read(&answer.body, each)
-            .map_err(|what| self.nonsense(&call, &format!("the listing is wrong: {what}")))
+            .map_err(|what| self.nonsense(&call, &format!("the listing is wrong: {what}"), from))
     }
 
     /// Whether a listing can begin after a key.
@@ -152,22 +196,15 @@ impl Client {
             return Ok(all);
         }
         while let Some((key, id)) = next {
-            let mut query = String::new();
-            if !key.is_empty() {
-                query = format!("key-marker={}&", encode_value(&key));
-            }
-            query.push_str(&format!("prefix={}", encode_value(prefix)));
-            if !id.is_empty() {
-                query.push_str(&format!("&upload-id-marker={}", encode_value(&id)));
-            }
-            query.push_str("&uploads=");
+            let query = uploads_query(prefix, &key, &id);
             let (operation, most) = (Operation::List, MOST_DOCUMENT);
             let call = SingleRequest { operation, method: "GET", key: "", query: &query, most };
-            let Some(answer) = self.call(&call)? else { return Err(self.no_bucket(&call)) };
-            let page = xml::read_uploads(&answer.body)
-                .map_err(|what| self.nonsense(&call, &format!("the list of uploads is wrong: {what}")))?;
+            let (answer, from) = self.call(&call)?;
+            let Some(answer) = answer else { return Err(self.no_bucket(&call, from)) };
+            let wrong = |what: &str| self.nonsense(&call, &format!("the list of uploads {what}"), from);
+            let page = xml::read_uploads(&answer.body).map_err(|what| wrong(&format!("is wrong: {what}")))?;
             if page.next.as_ref() == Some(&(key, id)) {
-                return Err(self.nonsense(&call, "the list of uploads does not end"));
+                return Err(wrong("does not end"));
             }
             // Some servers ignore the prefix.
             all.extend(page.uploads.into_iter().filter(|upload| upload.key.starts_with(prefix)));
@@ -192,78 +229,81 @@ impl Client {
         count(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Makes a request until it is answered; `None` if the object does not exist.
-    fn call(&self, call: &SingleRequest<'_>) -> Result<Option<Answer>, StoreError> {
+    /// Makes a request until it is answered, and returns the number of the endpoint that answered; `None` if the object
+    /// does not exist.
+    fn call(&self, call: &SingleRequest<'_>) -> Result<(Option<Answer>, usize), StoreError> {
         let policy = &self.site.options.retry;
-        let (mut made, mut elapsed, mut stale) = (0, Nanos::ZERO, 0);
+        let (mut made, mut elapsed, mut afresh) = (0, Nanos::ZERO, false);
         loop {
             let endpoint = self.turn.fetch_add(1, Ordering::Relaxed) % self.site.endpoints.len();
-            let outcome = self.attempt(call, endpoint, stale > 0);
-            let (kind, retry_after, error) = match outcome {
-                Err(AttemptError::Stale) if stale == 0 => {
-                    stale += 1;
+            let failed = match self.attempt(call, endpoint, afresh) {
+                Ok(answer) => match self.judge(call, answer, made + 1, endpoint) {
+                    Judgement::Done(answer) => return Ok((answer, endpoint)),
+                    Judgement::Final(error) => return Err(error),
+                    Judgement::Failed(failed) => failed,
+                },
+                Err(AttemptError::Stale) => {
+                    afresh = true;
                     continue;
                 }
-                Ok(answer) => match self.judge(call, answer, made + 1, endpoint) {
-                    Ok(answer) => return Ok(answer),
-                    Err((None, error)) => return Err(error),
-                    Err((Some((kind, retry_after)), error)) => (kind, retry_after, error),
-                },
                 Err(AttemptError::Final(what)) => return Err(StoreError::Refused(what)),
-                Err(AttemptError::Stale) => {
-                    let error =
-                        self.unanswered(call, AttemptFailure::Reset, "connection closed", made + 1, endpoint);
-                    (AttemptFailure::Reset, None, error)
-                }
                 Err(AttemptError::Lost(kind, what)) => {
-                    if kind == AttemptFailure::Silent {
-                        elapsed += policy.silence;
-                    }
-                    (kind, None, self.unanswered(call, kind, &what, made + 1, endpoint))
+                    FailedAttempt::new(kind, self.unanswered(call, kind, &what, made + 1, endpoint))
+                }
+                Err(AttemptError::TimedOut(kind, what)) => {
+                    elapsed += policy.silence;
+                    FailedAttempt::new(kind, self.unanswered(call, kind, &what, made + 1, endpoint))
                 }
             };
+            let FailedAttempt { kind, retry_after, refused, error } = failed;
             made += 1;
+            afresh |= kind.breaks_connection();
             self.count(|counts| counts.fail(kind));
-            let random = mix(u64::from(std::process::id()), self.turn.load(Ordering::Relaxed) as u64);
-            let Some(pause) = retry::pause(policy, made, elapsed, retry_after, random) else {
+            self.site.attempt_failed(kind);
+            if refused.is_some_and(|version| !self.site.credentials().refused(version)) {
+                return Err(error);
+            }
+            let Some(pause) = retry::pause(policy, made, elapsed, retry_after, random()) else {
                 return Err(error);
             };
             elapsed += pause;
-            std::thread::sleep(Duration::from_nanos(pause.0));
+            match refused {
+                Some(version) => elapsed += self.wait_for_credential(version),
+                None => std::thread::sleep(Duration::from_nanos(pause.0)),
+            }
         }
     }
 
-    /// What a complete answer means: success, an error, or an error after which the request is repeated.
-    #[expect(clippy::type_complexity, reason = "used once")]
-    fn judge(
-        &self,
-        call: &SingleRequest<'_>,
-        answer: Answer,
-        attempts: u32,
-        endpoint: usize,
-    ) -> Result<Option<Answer>, (Option<(AttemptFailure, Option<u64>)>, StoreError)> {
+    /// Waits for another credential than that of this version. Returns how long, if none came.
+    fn wait_for_credential(&self, version: u64) -> Nanos {
+        let most = retry::RENEWAL_WAIT;
+        if self.site.credentials().wait(version, Duration::from_nanos(most.0)) { Nanos::ZERO } else { most }
+    }
+
+    /// What a complete answer means.
+    fn judge(&self, call: &SingleRequest<'_>, answer: Answer, attempts: u32, endpoint: usize) -> Judgement {
         let code = if answer.head.is_success() { String::new() } else { code(&answer.body) };
-        let refused = || {
-            let refusal = Refusal {
-                status: answer.head.status,
-                code: code.clone(),
-                attempts,
-                endpoint: self.site.endpoints[endpoint].label(),
-            };
-            let (operation, name) = (call.operation, self.site.shown(call.key));
-            StoreError::Rejected { operation, name, refusal: Box::new(refusal) }
+        let refused = |code: String| {
+            let (status, endpoint) = (answer.head.status, self.site.endpoints[endpoint].label());
+            let refusal = Box::new(Refusal { status, code, attempts, endpoint });
+            StoreError::Rejected { operation: call.operation, name: self.site.shown(call.key), refusal }
         };
         match retry::meaning(answer.head.status, &code) {
             AnswerMeaning::Success if answer.is_page => {
-                Err((None, self.nonsense(call, "it answered with a web page")))
+                Judgement::Final(self.nonsense(call, "it answered with a web page", endpoint))
             }
             AnswerMeaning::Success => {
                 self.count(|counts| counts.answered += 1);
-                Ok(Some(answer))
+                Judgement::Done(Some(answer))
             }
-            AnswerMeaning::Missing => Ok(None),
-            AnswerMeaning::Failed(kind) => Err((Some((kind, answer.head.retry_after)), refused())),
-            AnswerMeaning::Final => Err((None, refused())),
+            AnswerMeaning::Missing => Judgement::Done(None),
+            AnswerMeaning::Failed(kind) => Judgement::Failed(FailedAttempt {
+                kind,
+                retry_after: answer.head.retry_after,
+                refused: (kind == AttemptFailure::Expired).then_some(answer.credential),
+                error: refused(code),
+            }),
+            AnswerMeaning::Final => Judgement::Final(refused(code)),
         }
     }
 
@@ -280,14 +320,14 @@ impl Client {
         StoreError::Unanswered { operation: call.operation, name: self.site.shown(call.key), how }
     }
 
-    fn nonsense(&self, call: &SingleRequest<'_>, what: &str) -> StoreError {
+    fn nonsense(&self, call: &SingleRequest<'_>, what: &str, endpoint: usize) -> StoreError {
         let what = format!("{what}; is this the endpoint of an object store?");
-        self.unanswered(call, AttemptFailure::Malformed, &what, 1, 0)
+        self.unanswered(call, AttemptFailure::Malformed, &what, 1, endpoint)
     }
 
     /// A listing says 404 only if there is no bucket.
-    fn no_bucket(&self, call: &SingleRequest<'_>) -> StoreError {
-        let (attempts, endpoint) = (1, self.site.endpoints[0].label());
+    fn no_bucket(&self, call: &SingleRequest<'_>, endpoint: usize) -> StoreError {
+        let (attempts, endpoint) = (1, self.site.endpoints[endpoint].label());
         let refusal = Refusal { status: 404, code: "NoSuchBucket".to_owned(), attempts, endpoint };
         let (operation, name) = (call.operation, self.site.shown(call.key));
         StoreError::Rejected { operation, name, refusal: Box::new(refusal) }
@@ -349,24 +389,24 @@ impl Client {
                     let writes = connection.stream.wants_write();
                     self.wait(&connection, writes, AttemptFailure::NotConnected)?;
                 }
-                ConnectionProgress::Failed(StreamError::Tls(what)) => {
-                    return Err(AttemptError::Final(format!(
-                        "cannot use TLS with {}: {what}",
-                        target.label()
-                    )));
-                }
-                ConnectionProgress::Failed(StreamError::Lost(cause)) => return Err(lost(cause)),
-                ConnectionProgress::Nonsense(what) => {
-                    return Err(AttemptError::Final(format!("{}: {what}", target.label())));
-                }
+                ConnectionProgress::Failed(cause) => return Err(self.broken(&connection, &cause)),
                 _ => return Err(lost(Errno::CONNRESET)),
             }
         }
+        self.site.connected(endpoint);
         self.count(|counts| {
             counts.connects += 1;
             counts.reconnects += u64::from(afresh);
         });
         Ok(IdleConnection { connection, signer: self.site.signer(), room: vec![0; ROOM].into_boxed_slice() })
+    }
+
+    /// A connection failed.
+    fn broken(&self, connection: &Connection, cause: &StreamError) -> AttemptError {
+        match self.site.loss(connection.endpoint, connection.stage, cause) {
+            LossMeaning::Failed(kind) => AttemptError::Lost(kind, cause.to_string()),
+            LossMeaning::Final(what) => AttemptError::Final(what),
+        }
     }
 
     /// Waits until a socket is ready.
@@ -380,7 +420,7 @@ impl Client {
         match poll(&mut [PollFd::new(&connection.stream, flags)], Some(&most)) {
             Ok(0) => {
                 let kind = if kind == AttemptFailure::NotConnected { kind } else { AttemptFailure::Silent };
-                Err(AttemptError::Lost(kind, format!("no byte for {silence}")))
+                Err(AttemptError::TimedOut(kind, format!("no byte for {silence}")))
             }
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(cause) => Err(AttemptError::Lost(kind, cause.to_string())),
@@ -394,14 +434,15 @@ impl Client {
         loop {
             match connection.send() {
                 ConnectionProgress::Connected => break,
-                ConnectionProgress::Failed(cause) => return Err(broken(&cause)),
+                ConnectionProgress::Failed(cause) => return Err(self.broken(connection, &cause)),
                 _ => self.wait(connection, true, AttemptFailure::Reset)?,
             }
         }
         connection.stage = Stage::Head;
         let (mut raw, mut tag, mut is_page) = (Vec::new(), String::new(), false);
         let head = loop {
-            match connection.stream.receive(room).map_err(|cause| broken(&cause))? {
+            let received = connection.stream.receive(room);
+            match received.map_err(|cause| self.broken(connection, &cause))? {
                 ReceivedBytes::Nothing => {
                     self.wait(connection, false, AttemptFailure::Reset)?;
                     continue;
@@ -425,7 +466,8 @@ impl Client {
         let body = self.body(kept, call, head, &raw[head.bytes..])?;
         // What is behind the answer belongs to no other one.
         let closes = head.closes || body.has_surplus();
-        Ok(Answer { head: AnswerHead { closes, ..head }, tag, is_page, body: body.into_bytes() })
+        let (head, credential) = (AnswerHead { closes, ..head }, kept.signer.version());
+        Ok(Answer { head, tag, credential, is_page, body: body.into_bytes() })
     }
 
     fn body(
@@ -447,7 +489,8 @@ impl Client {
                     self.site.shown(call.key)
                 )));
             }
-            match kept.connection.stream.receive(&mut kept.room).map_err(|cause| broken(&cause))? {
+            let received = kept.connection.stream.receive(&mut kept.room);
+            match received.map_err(|cause| self.broken(&kept.connection, &cause))? {
                 ReceivedBytes::Nothing => self.wait(&kept.connection, false, AttemptFailure::Reset)?,
                 ReceivedBytes::End if end == BodyEnd::Close => break,
                 ReceivedBytes::End => return Err(closed()),
@@ -461,52 +504,9 @@ impl Client {
     }
 }
 
-fn broken(cause: &StreamError) -> AttemptError {
-    match cause {
-        StreamError::Tls(what) => AttemptError::Final(format!("TLS failed: {what}")),
-        StreamError::Lost(cause) => AttemptError::Lost(AttemptFailure::Reset, cause.to_string()),
-    }
-}
-
 fn closed() -> AttemptError {
     AttemptError::Lost(
         AttemptFailure::Reset,
         "the connection was closed before the answer was complete".to_owned(),
     )
-}
-
-/// The parameters of a listing of S3 and Google Cloud Storage, sorted.
-fn list_query(request: &ListRequest<'_>) -> String {
-    let mut query = String::new();
-    if let Some(token) = request.continues {
-        query.push_str(&format!("continuation-token={}&", encode_value(token)));
-    }
-    if request.by_folder {
-        query.push_str("delimiter=%2F&");
-    }
-    query.push_str("list-type=2");
-    if request.most > 0 {
-        query.push_str(&format!("&max-keys={}", request.most));
-    }
-    query.push_str(&format!("&prefix={}", encode_value(request.prefix)));
-    if !request.after.is_empty() && request.continues.is_none() {
-        query.push_str(&format!("&start-after={}", encode_value(request.after)));
-    }
-    query
-}
-
-/// The same for Azure.
-fn azure_query(request: &ListRequest<'_>) -> String {
-    let mut query = "comp=list".to_owned();
-    if request.by_folder {
-        query.push_str("&delimiter=%2F");
-    }
-    if let Some(marker) = request.continues {
-        query.push_str(&format!("&marker={}", encode_value(marker)));
-    }
-    if request.most > 0 {
-        query.push_str(&format!("&maxresults={}", request.most));
-    }
-    query.push_str(&format!("&prefix={}&restype=container", encode_value(request.prefix)));
-    query
 }

@@ -184,8 +184,8 @@ impl Connection {
                     self.text.clear();
                     return ConnectionProgress::Connected;
                 }
-                Ok(Some(_)) => return ConnectionProgress::Nonsense("the proxy refused the connection"),
-                Err(what) => return ConnectionProgress::Nonsense(what),
+                Ok(Some(head)) => return ConnectionProgress::Failed(StreamError::Proxy(head.status)),
+                Err(what) => return ConnectionProgress::Failed(StreamError::ProxyNonsense(what)),
             }
         }
     }
@@ -345,7 +345,7 @@ impl Connection {
 }
 
 /// The request that makes a proxy pass a connection on.
-pub(crate) fn write_tunnel(out: &mut Vec<u8>, endpoint: &Endpoint, authorization: Option<&str>) {
+fn write_tunnel(out: &mut Vec<u8>, endpoint: &Endpoint, authorization: Option<&str>) {
     let target = endpoint.label();
     out.clear();
     out.extend_from_slice(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n").as_bytes());

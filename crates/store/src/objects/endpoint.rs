@@ -2,7 +2,7 @@
 //! of a request.
 
 use std::borrow::Cow;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use model::objects::{ObjectOptions, ObjectPlace, Service};
 
@@ -37,6 +37,11 @@ impl Endpoint {
             Some(proxy) => (proxy.host.as_str(), proxy.port),
             None => (self.host.as_str(), self.port),
         }
+    }
+
+    /// Whether the host to connect to is a name, whose addresses may change.
+    pub(crate) fn has_name(&self) -> bool {
+        self.next_host().0.parse::<IpAddr>().is_err()
     }
 
     /// The addresses to connect to: those of the proxy, if there is one.
@@ -287,6 +292,7 @@ mod tests {
             endpoints(&place(Service::S3), &with(&["https://[fd00::1]:9000", "http://[::1]"])).unwrap();
         assert_eq!((found[0].label().as_str(), found[0].host.as_str()), ("[fd00::1]:9000", "fd00::1"));
         assert_eq!(found[1].label(), "[::1]:80");
+        assert!(!found[0].has_name() && endpoints(&place(Service::S3), &with(&[])).unwrap()[0].has_name());
         assert_eq!(found[0].addresses().unwrap(), ["[fd00::1]:9000".parse().unwrap()]);
     }
 

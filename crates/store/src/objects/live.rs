@@ -213,6 +213,51 @@ fn tls_is_verified() {
     );
 }
 
+/// Passes connections on to a server, except for the second one, which it answers without TLS.
+fn garbled_once(server: &str) -> String {
+    let target = server.strip_prefix("https://").unwrap().to_owned();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for (number, client) in listener.incoming().flatten().enumerate() {
+            if number == 1 {
+                let _ =
+                    std::io::Write::write_all(&mut &client, b"HTTP/1.1 503 x\r\nContent-Length: 0\r\n\r\n");
+                continue;
+            }
+            let server = std::net::TcpStream::connect(&target).unwrap();
+            for (mut from, mut to) in [
+                (client.try_clone().unwrap(), server.try_clone().unwrap()),
+                (server.try_clone().unwrap(), client.try_clone().unwrap()),
+            ] {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        }
+    });
+    url
+}
+
+/// An answer without TLS is a mistake of the configuration only if the server never spoke TLS.
+#[test]
+fn a_server_that_spoke_tls_before_is_asked_again() {
+    let endpoints = vec![garbled_once(&variable("S3_TLS"))];
+    let options = ObjectOptions { endpoints, ca_bundle: Some(variable("CA")), ..options(Service::S3) };
+    let place = place(Service::S3);
+    let (_, bucket) = open_bucket(
+        &place,
+        &selection(Service::S3, ObjectOptions { endpoints: vec![variable("S3")], ..options.clone() }),
+    )
+    .unwrap();
+    put(&*bucket, &place.key("x"), b"hello");
+    let store = ObjectStore::open(&Location::Objects(place), &selection(Service::S3, options)).unwrap();
+    for _ in 0..3 {
+        assert_eq!(read(&store, "x", 5).unwrap(), b"hello");
+    }
+}
+
 #[test]
 fn wrong_accounts_buckets_and_clocks_are_named() {
     let with = |change: &dyn Fn(&mut ObjectOptions), bucket: Option<&str>, wall: fn() -> u64| {

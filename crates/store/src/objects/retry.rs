@@ -4,6 +4,10 @@ use model::objects::RetryPolicy;
 use model::requests::AttemptFailure;
 use model::units::Nanos;
 
+use super::connection::Stage;
+use super::endpoint::Endpoint;
+use super::stream::StreamError;
+
 /// What an answer means for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerMeaning {
@@ -17,10 +21,25 @@ pub(crate) enum AnswerMeaning {
     Final,
 }
 
-/// Codes of credentials that have expired; new ones may have been fetched meanwhile.
-const EXPIRED: [&str; 3] = ["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"];
+/// Codes of credentials that have expired.
+const EXPIRED: [&str; 4] =
+    ["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidAuthenticationInfo"];
 /// Codes of a missing bucket, which also have the status 404.
 const NO_BUCKET: [&str; 2] = ["NoSuchBucket", "ContainerNotFound"];
+
+/// How long a request whose credential was refused waits for another one: the source has 5 s to answer, and may have
+/// been asked just before.
+pub(crate) const RENEWAL_WAIT: Nanos = Nanos(10_000_000_000);
+
+/// Whether the service says that credentials have expired.
+pub(crate) fn names_expiry(code: &str) -> bool {
+    EXPIRED.contains(&code)
+}
+
+/// Whether an answer means that the credential is not accepted any more, so that another one may be.
+pub(crate) fn is_expired(status: u16, code: &str) -> bool {
+    status == 401 || names_expiry(code)
+}
 
 /// What the answer with this status and error code means. The code of an answer to HEAD is not known.
 pub(crate) fn meaning(status: u16, code: &str) -> AnswerMeaning {
@@ -29,8 +48,40 @@ pub(crate) fn meaning(status: u16, code: &str) -> AnswerMeaning {
         404 if !NO_BUCKET.contains(&code) => AnswerMeaning::Missing,
         429 | 503 => AnswerMeaning::Failed(AttemptFailure::Throttled),
         408 | 500..=599 => AnswerMeaning::Failed(AttemptFailure::ServerError),
-        400 | 401 | 403 if EXPIRED.contains(&code) => AnswerMeaning::Failed(AttemptFailure::Expired),
+        status if is_expired(status, code) => AnswerMeaning::Failed(AttemptFailure::Expired),
         _ => AnswerMeaning::Final,
+    }
+}
+
+/// What the failure of a connection means for its request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LossMeaning {
+    /// Another attempt may succeed.
+    Failed(AttemptFailure),
+    /// No attempt will succeed, for this reason.
+    Final(String),
+}
+
+/// What it means that a connection to `endpoint` failed at this stage. `spoke_tls`: whether another connection to it has
+/// completed the handshake of TLS.
+pub(crate) fn loss(cause: &StreamError, stage: Stage, endpoint: &Endpoint, spoke_tls: bool) -> LossMeaning {
+    let label = endpoint.label();
+    match cause {
+        StreamError::Certificate(_) => LossMeaning::Final(format!("cannot use TLS with {label}: {cause}")),
+        StreamError::NotTls if !spoke_tls => {
+            LossMeaning::Final(format!("cannot use TLS with {label}: {cause}"))
+        }
+        StreamError::Proxy(status) if !matches!(status, 408 | 429 | 500..) => {
+            let what = match status {
+                407 => {
+                    "it asks for a user and a password: put them into the URL of the proxy (storage.proxy, HTTPS_PROXY)"
+                }
+                _ => "it does not pass connections to this host and port on",
+            };
+            LossMeaning::Final(format!("cannot connect to {label}: {cause}: {what}"))
+        }
+        _ if stage.is_connecting() => LossMeaning::Failed(AttemptFailure::NotConnected),
+        _ => LossMeaning::Failed(AttemptFailure::Reset),
     }
 }
 
@@ -57,7 +108,10 @@ pub(crate) fn pause(
 
 #[cfg(test)]
 mod tests {
+    use model::objects::{ObjectOptions, ObjectPlace, Service};
+
     use super::*;
+    use crate::objects::endpoint::endpoints;
 
     #[test]
     fn answers_are_successes_retries_or_errors() {
@@ -70,12 +124,48 @@ mod tests {
             (503, "SlowDown", AnswerMeaning::Failed(AttemptFailure::Throttled)),
             (500, "InternalError", AnswerMeaning::Failed(AttemptFailure::ServerError)),
             (403, "ExpiredToken", AnswerMeaning::Failed(AttemptFailure::Expired)),
+            (400, "InvalidAuthenticationInfo", AnswerMeaning::Failed(AttemptFailure::Expired)),
+            (401, "", AnswerMeaning::Failed(AttemptFailure::Expired)),
             (403, "AccessDenied", AnswerMeaning::Final),
             (301, "PermanentRedirect", AnswerMeaning::Final),
             (412, "", AnswerMeaning::Final),
         ] {
             assert_eq!(meaning(status, code), expected, "{status} {code}");
         }
+    }
+
+    #[test]
+    fn only_mistakes_of_the_configuration_are_final() {
+        let place = ObjectPlace::parse(Service::S3, "b");
+        let options = ObjectOptions { endpoints: vec!["https://h:1".into()], ..ObjectOptions::default() };
+        let endpoint = &endpoints(&place, &options).unwrap()[0];
+        let at = |cause: &StreamError, stage, spoke_tls| match loss(cause, stage, endpoint, spoke_tls) {
+            LossMeaning::Failed(kind) => kind.word().to_owned(),
+            LossMeaning::Final(message) => message,
+        };
+        for cause in [
+            StreamError::Lost(rustix::io::Errno::CONNRESET),
+            StreamError::Tls("bad record mac".into()),
+            StreamError::Proxy(503),
+            StreamError::Proxy(429),
+            StreamError::ProxyNonsense("x"),
+        ] {
+            assert_eq!(at(&cause, Stage::Handshake, false), "not-connected", "{cause}");
+            assert_eq!(at(&cause, Stage::Body, true), "reset", "{cause}");
+        }
+        assert_eq!(at(&StreamError::NotTls, Stage::Handshake, true), "not-connected");
+        assert_eq!(at(&StreamError::NotTls, Stage::Body, true), "reset");
+        let message = at(&StreamError::NotTls, Stage::Handshake, false);
+        assert!(message.starts_with("cannot use TLS with h:1: it does not speak TLS"), "{message}");
+        let message = at(&StreamError::Certificate("x".into()), Stage::Handshake, true);
+        assert_eq!(message, "cannot use TLS with h:1: x");
+        let message = at(&StreamError::Proxy(407), Stage::Tunnel, true);
+        assert!(
+            message.starts_with("cannot connect to h:1: the proxy answered 407: it asks for"),
+            "{message}"
+        );
+        let message = at(&StreamError::Proxy(403), Stage::Tunnel, true);
+        assert!(message.starts_with("cannot connect to h:1: the proxy answered 403: it does"), "{message}");
     }
 
     #[test]

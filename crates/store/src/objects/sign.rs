@@ -99,6 +99,11 @@ impl Signer {
         }
     }
 
+    /// The version of the credential that the last head was signed with.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
     /// Replaces the content of `out` by the head of a request.
     pub(crate) fn write(&mut self, out: &mut Vec<u8>, endpoint: &Endpoint, request: &BareRequest<'_>) {
         self.renew();
@@ -340,7 +345,7 @@ mod tests {
             ..ObjectOptions::default()
         };
         let endpoints = super::super::endpoint::endpoints(&place, &options).unwrap();
-        let mut signer = Signer::new(&place, &options, Arc::new(CredentialCell::new(credential)), wall);
+        let mut signer = Signer::new(&place, &options, Arc::new(CredentialCell::given(credential)), wall);
         let mut out = Vec::new();
         signer.write(&mut out, &endpoints[0], request);
         String::from_utf8(out).unwrap()
@@ -388,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_replaced_credential_is_used_at_once() {
-        let cell = Arc::new(CredentialCell::new(Credential::Bearer(Secret::new("one"))));
+        let cell = Arc::new(CredentialCell::given(Credential::Bearer(Secret::new("one"))));
         let (place, options) = (ObjectPlace::parse(Service::Gcs, "b"), ObjectOptions::default());
         let endpoints = super::super::endpoint::endpoints(&place, &options).unwrap();
         let mut signer = Signer::new(&place, &options, Arc::clone(&cell), wall);

@@ -2,15 +2,20 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::names::Name;
 use model::objects::{ObjectOptions, ObjectPlace};
+use model::requests::AttemptFailure;
 use rustls::ClientConfig;
 
+use super::addresses::Addresses;
+use super::connection::Stage;
 use super::credential::CredentialCell;
 use super::endpoint::{Endpoint, endpoints};
+use super::retry::{self, LossMeaning};
 use super::sign::{Signer, region};
-use super::stream::tls_config;
+use super::stream::{StreamError, tls_config};
 use crate::{StoreError, WallClock};
 
 #[derive(Debug)]
@@ -18,8 +23,9 @@ pub(crate) struct Site {
     pub(crate) place: ObjectPlace,
     pub(crate) options: Arc<ObjectOptions>,
     pub(crate) endpoints: Vec<Endpoint>,
-    /// The addresses of each endpoint, or of its proxy.
-    addresses: Vec<Vec<SocketAddr>>,
+    addresses: Arc<Addresses>,
+    /// Whether a handshake of TLS with each endpoint has succeeded.
+    spoke_tls: Vec<AtomicBool>,
     pub(crate) tls: Arc<ClientConfig>,
     cell: Arc<CredentialCell>,
     wall: WallClock,
@@ -33,9 +39,11 @@ impl Site {
         wall: WallClock,
     ) -> Result<Site, StoreError> {
         let endpoints = endpoints(place, options)?;
-        let addresses = endpoints.iter().map(Endpoint::addresses).collect::<Result<_, _>>()?;
+        let addresses = Arc::new(Addresses::new(&endpoints, wall())?);
         let tls = tls_config(options, endpoints.iter().any(|endpoint| endpoint.tls))?;
-        Ok(Site { place: place.clone(), options: Arc::clone(options), endpoints, addresses, tls, cell, wall })
+        let spoke_tls = endpoints.iter().map(|_| AtomicBool::new(false)).collect();
+        let (place, options) = (place.clone(), Arc::clone(options));
+        Ok(Site { place, options, endpoints, addresses, spoke_tls, tls, cell, wall })
     }
 
     pub(crate) fn signer(&self) -> Signer {
@@ -55,16 +63,39 @@ impl Site {
         region(&self.place, &self.options)
     }
 
+    /// What requests are signed with.
+    pub(crate) fn credentials(&self) -> &CredentialCell {
+        &self.cell
+    }
+
     /// The address for a connection; connections are distributed over all of them.
     pub(crate) fn address(&self, endpoint: usize, connection: usize) -> SocketAddr {
-        let all = &self.addresses[endpoint];
-        all[connection % all.len()]
+        self.addresses.get(endpoint, connection, (self.wall)())
     }
 
     /// The same way to other addresses.
     #[cfg(test)]
-    pub(crate) fn at(self, addresses: Vec<SocketAddr>) -> Site {
-        Site { addresses: self.endpoints.iter().map(|_| addresses.clone()).collect(), ..self }
+    pub(crate) fn at(self, addresses: &[SocketAddr]) -> Site {
+        Site { addresses: Arc::new(Addresses::fixed(&self.endpoints, addresses)), ..self }
+    }
+
+    /// A connection to an endpoint was made.
+    pub(crate) fn connected(&self, endpoint: usize) {
+        // Relaxed: the flag publishes no other data.
+        self.spoke_tls[endpoint].store(true, Ordering::Relaxed);
+    }
+
+    /// A connection to an endpoint failed at this stage: what that means for its request.
+    pub(crate) fn loss(&self, endpoint: usize, stage: Stage, cause: &StreamError) -> LossMeaning {
+        let spoke_tls = self.spoke_tls[endpoint].load(Ordering::Relaxed);
+        retry::loss(cause, stage, &self.endpoints[endpoint], spoke_tls)
+    }
+
+    /// An attempt has failed. If no connection could be made, the server may have moved.
+    pub(crate) fn attempt_failed(&self, kind: AttemptFailure) {
+        if kind == AttemptFailure::NotConnected {
+            self.addresses.failed((self.wall)());
+        }
     }
 
     /// An object in messages.

@@ -31,15 +31,27 @@ pub(crate) enum ReceivedBytes {
 pub(crate) enum StreamError {
     /// The network, or the server's end of the connection.
     Lost(Errno),
-    /// TLS; no other attempt can succeed.
+    /// The certificate of the server is not trusted, or not for its name.
+    Certificate(String),
+    /// The server sent something else than TLS.
+    NotTls,
+    /// TLS failed in another way.
     Tls(String),
+    /// The proxy answered with this status instead of passing the connection on.
+    Proxy(u16),
+    /// The answer of the proxy cannot be understood.
+    ProxyNonsense(&'static str),
 }
 
 impl std::fmt::Display for StreamError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             StreamError::Lost(cause) => cause.fmt(f),
-            StreamError::Tls(cause) => f.write_str(cause),
+            StreamError::Certificate(cause) => f.write_str(cause),
+            StreamError::NotTls => f.write_str("it does not speak TLS; is the endpoint an http:// one?"),
+            StreamError::Tls(cause) => write!(f, "TLS failed: {cause}"),
+            StreamError::Proxy(status) => write!(f, "the proxy answered {status}"),
+            StreamError::ProxyNonsense(what) => write!(f, "the proxy cannot be understood: {what}"),
         }
     }
 }
@@ -139,7 +151,7 @@ impl Stream {
         endpoint: &Endpoint,
     ) -> Result<(), StreamError> {
         let name = ServerName::try_from(endpoint.host.clone())
-            .map_err(|_| StreamError::Tls(format!("'{}' is not a valid host name", endpoint.host)))?;
+            .map_err(|_| StreamError::Certificate(format!("'{}' is not a valid host name", endpoint.host)))?;
         let tls = ClientConnection::new(Arc::clone(config), name)
             .map_err(|error| StreamError::Tls(error.to_string()))?;
         self.tls = Some(Box::new(tls));
@@ -255,21 +267,22 @@ fn receive_tls(tls: &mut ClientConnection, socket: &OwnedFd) -> Result<ReceivedB
         Err(error) => {
             // The server gets the reason, if possible.
             let _ = tls.write_tls(&mut Socket(socket));
-            Err(StreamError::Tls(explain(&error)))
+            Err(explain(&error))
         }
     }
 }
 
-fn explain(error: &rustls::Error) -> String {
+fn explain(error: &rustls::Error) -> StreamError {
     match error {
-        rustls::Error::InvalidCertificate(cause) => format!(
+        rustls::Error::InvalidCertificate(cause) => StreamError::Certificate(format!(
             "its certificate is not trusted ({cause:?}); if it is your own, name the certificate of its authority in \
              storage.ca_bundle or AWS_CA_BUNDLE"
-        ),
-        rustls::Error::InvalidMessage(_) => {
-            "it does not speak TLS; is the endpoint an http:// one?".to_owned()
+        )),
+        rustls::Error::NoCertificatesPresented => {
+            StreamError::Certificate("it has no certificate".to_owned())
         }
-        error => error.to_string(),
+        rustls::Error::InvalidMessage(_) => StreamError::NotTls,
+        error => StreamError::Tls(error.to_string()),
     }
 }
 

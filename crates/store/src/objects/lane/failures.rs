@@ -5,28 +5,28 @@ use model::requests::AttemptFailure;
 use model::units::Nanos;
 
 use super::ObjectLane;
-use super::parts::Parts;
+use super::parts::{DelayedPart, Parts};
 use super::poller::{TICK, ticks};
 use crate::objects::connection::{Connection, Stage};
-use crate::objects::retry;
+use crate::objects::retry::{self, LossMeaning};
 use crate::objects::stream::StreamError;
 use crate::{NoAnswer, Operation, Refusal, StoreError};
 
 impl ObjectLane<'_> {
     /// A connection failed; its request is attempted again.
     pub(super) fn lose(&mut self, connection: Box<Connection>, cause: &StreamError, now: Nanos) {
-        let (part, stage) = (connection.part, connection.stage);
+        let (part, stage, endpoint) = (connection.part, connection.stage, connection.endpoint);
         let is_unheard =
             connection.used && matches!(stage, Stage::Sending | Stage::Head) && connection.text.is_empty();
         self.close(connection);
         let Some(number) = part else { return };
-        let kind = if stage.is_connecting() { AttemptFailure::NotConnected } else { AttemptFailure::Reset };
-        if let StreamError::Tls(what) = cause {
-            let label = self.site.endpoints[self.parts.get(number).endpoint].label();
-            self.spans.requests.fail(AttemptFailure::NotConnected);
-            let error = StoreError::Refused(format!("cannot use TLS with {label}: {what}"));
-            return self.fail_part(number, error, now);
-        }
+        let kind = match self.site.loss(endpoint, stage, cause) {
+            LossMeaning::Failed(kind) => kind,
+            LossMeaning::Final(reason) => {
+                self.spans.requests.fail(AttemptFailure::NotConnected);
+                return self.fail_part(number, StoreError::Refused(reason), now);
+            }
+        };
         let part = self.parts.get(number);
         if is_unheard && !part.afresh {
             // The server closed a connection that was kept. That is usual, and no attempt of its own.
@@ -95,8 +95,13 @@ impl ObjectLane<'_> {
     /// Counts a failed attempt and plans another one; `false` if there will be none.
     fn retries(&mut self, number: usize, kind: AttemptFailure, retry_after: Option<u64>) -> bool {
         self.spans.requests.fail(kind);
+        self.site.attempt_failed(kind);
         self.random = mix(self.random, number as u64);
         let (tick, part) = (self.poller.ticks, self.parts.get(number));
+        let refused = (kind == AttemptFailure::Expired).then_some(part.credential);
+        if refused.is_some_and(|version| !self.site.credentials().refused(version)) {
+            return false;
+        }
         // A server that refuses answers on a connection that works.
         part.afresh |= kind.breaks_connection();
         let first = part.first.map_or(tick, |first| first.tick);
@@ -105,8 +110,9 @@ impl ObjectLane<'_> {
         let Some(pause) = retry::pause(policy, part.attempts, elapsed, retry_after, self.random) else {
             return false;
         };
+        let pause = if refused.is_some() { pause.max(retry::RENEWAL_WAIT) } else { pause };
         self.in_flight -= 1;
-        self.delayed.push((tick + ticks(pause), number));
+        self.delayed.push(DelayedPart { number, until: tick + ticks(pause), refused });
         true
     }
 
@@ -125,7 +131,7 @@ impl ObjectLane<'_> {
         let mut ended = 1;
         let ObjectLane { parts, pending, delayed, .. } = self;
         pending.retain(|other| keeps(parts, *other, reader, &mut ended));
-        delayed.retain(|(_, other)| keeps(parts, *other, reader, &mut ended));
+        delayed.retain(|other| keeps(parts, other.number, reader, &mut ended));
         for slot in 0..self.slots.connections.len() {
             let Some(connection) = &self.slots.connections[slot] else { continue };
             let Some(other) = connection.part.filter(|other| self.parts.get(*other).reader == reader) else {

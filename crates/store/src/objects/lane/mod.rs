@@ -17,18 +17,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use model::extent::Extent;
-use model::order::mix;
 use model::requests::AttemptFailure;
 use model::units::Nanos;
 use rustix::io::Errno;
 
 use super::connection::{Connection, ConnectionProgress, Stage};
+use super::random::random;
 use super::sign::{BareRequest, Signer};
 use super::site::Site;
 use super::stream::{Stream, StreamError};
 use crate::limits::allow_files;
 use crate::{Fetch, FetchWait, FinishedFetch, Lane, Operation, Spans, StoreError, Traffic, Waker};
-use parts::{FirstAttempt, Parts, ReaderFetch, largest};
+use parts::{DelayedPart, FirstAttempt, Parts, ReaderFetch, largest};
 use poller::{Poller, Ready, ticks};
 use slots::{EndpointConnections, Slots};
 
@@ -49,7 +49,7 @@ pub(crate) struct ObjectLane<'a> {
     parts: Parts,
     /// Requests that have no connection yet, and those that wait for another attempt until a tick.
     pending: VecDeque<usize>,
-    delayed: Vec<(u64, usize)>,
+    delayed: Vec<DelayedPart>,
     done: VecDeque<FinishedFetch>,
     busy: usize,
     in_flight: usize,
@@ -80,8 +80,9 @@ impl<'a> ObjectLane<'a> {
             signer: site.signer(),
             poller,
             slots: Slots::default(),
-            endpoints: site.endpoints.iter().map(|_| EndpointConnections::default()).collect(),
-            turn: 0,
+            endpoints: site.endpoints.iter().map(|_| EndpointConnections::new(random())).collect(),
+            // Lanes begin at different endpoints and addresses, as otherwise all of them would begin at the first.
+            turn: random() as usize % site.endpoints.len(),
             readers: (0..readers).map(|_| ReaderFetch::default()).collect(),
             parts: Parts::default(),
             pending: VecDeque::with_capacity(readers),
@@ -93,7 +94,7 @@ impl<'a> ObjectLane<'a> {
             window: vec![0; WINDOW].into_boxed_slice(),
             ready: Vec::new(),
             prefix,
-            random: mix(u64::from(std::process::id()), site.place.key("").len() as u64),
+            random: random(),
             spans: Spans::default(),
         })
     }
@@ -145,7 +146,7 @@ impl<'a> ObjectLane<'a> {
         let endpoint = self.turn;
         let made = self.endpoints[endpoint].made;
         // Before the attempt: one that fails at once must be followed by one to the next address.
-        self.endpoints[endpoint].made += 1;
+        self.endpoints[endpoint].made = made.wrapping_add(1);
         let stream = Stream::connect(self.site.address(endpoint, made))?;
         let (_, token) = self.slots.reserve();
         if let Err(cause) = self.poller.add(&stream, token, true) {
@@ -194,6 +195,7 @@ impl<'a> ObjectLane<'a> {
         let key = [self.prefix.as_slice(), fetch.name.as_bytes()];
         let request = BareRequest { method, key, query: "", range };
         self.signer.write(&mut connection.out, &self.site.endpoints[connection.endpoint], &request);
+        part.credential = self.signer.version();
         if let Some(track) = self.traffic.tracks.get(part.reader) {
             track.attempt(part.attempts, connection.endpoint);
         }
@@ -256,6 +258,7 @@ impl<'a> ObjectLane<'a> {
             ConnectionProgress::Connected => {
                 self.spans.connect.record(now.since(connection.since));
                 self.spans.requests.connects += 1;
+                self.site.connected(connection.endpoint);
                 match connection.part {
                     Some(number) => {
                         self.spans.requests.reconnects += u64::from(self.parts.get(number).afresh);
@@ -266,9 +269,6 @@ impl<'a> ObjectLane<'a> {
             }
             ConnectionProgress::Failed(cause) => self.lose(connection, &cause, now),
             ConnectionProgress::Closed => self.lose(connection, &StreamError::Lost(Errno::CONNRESET), now),
-            ConnectionProgress::Nonsense(what) => {
-                self.lose(connection, &StreamError::Tls(what.to_owned()), now);
-            }
             _ => {
                 let writes = connection.stage == Stage::Connecting;
                 self.keep(connection, writes, now);
@@ -324,11 +324,11 @@ impl<'a> ObjectLane<'a> {
     /// Time has passed: pauses end, silent connections fail, and if the bytes are no longer needed, all fetches end.
     fn passed(&mut self) {
         let (tick, now) = (self.poller.ticks, self.traffic.clock.now());
-        let mut at = 0;
+        let (mut at, version) = (0, self.site.credentials().version());
         while at < self.delayed.len() {
-            if self.delayed[at].0 <= tick {
-                let (_, number) = self.delayed.swap_remove(at);
-                self.pending.push_back(number);
+            let DelayedPart { until, refused, .. } = self.delayed[at];
+            if until <= tick || refused.is_some_and(|refused| refused != version) {
+                self.pending.push_back(self.delayed.swap_remove(at).number);
             } else {
                 at += 1;
             }
@@ -350,7 +350,7 @@ impl<'a> ObjectLane<'a> {
     /// Ends the fetches that are being repeated or have not begun.
     fn give_up(&mut self, now: Nanos) {
         while let Some(number) =
-            self.pending.pop_front().or_else(|| self.delayed.pop().map(|(_, number)| number))
+            self.pending.pop_front().or_else(|| self.delayed.pop().map(|delayed| delayed.number))
         {
             self.fail_fetch(number, StoreError::GivenUp, now);
         }

@@ -17,6 +17,16 @@ pub(super) struct FirstAttempt {
     pub(super) tick: u64,
 }
 
+/// A request that waits for another attempt.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DelayedPart {
+    pub(super) number: usize,
+    /// The tick at which the attempt begins.
+    pub(super) until: u64,
+    /// The version of the credential that was refused: with another one, the attempt begins at once.
+    pub(super) refused: Option<u64>,
+}
+
 /// One request of a fetch, from its first attempt to its last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
@@ -32,11 +42,17 @@ pub(super) struct Part {
     pub(super) first: Option<FirstAttempt>,
     /// Whether it must not use a connection that was used before: one of these was closed by the server.
     pub(super) afresh: bool,
-    /// The endpoint of the last attempt.
+    /// The endpoint of the last attempt, and the version of the credential that it was signed with.
     pub(super) endpoint: usize,
+    pub(super) credential: u64,
 }
 
 impl Part {
+    fn new(reader: usize, range: Extent, place: u64) -> Part {
+        let (done, attempts, first, afresh, endpoint, credential) = (0, 0, None, false, 0, 0);
+        Part { reader, range, place, done, attempts, first, afresh, endpoint, credential }
+    }
+
     /// What the next attempt asks for.
     pub(super) fn rest(&self) -> Extent {
         Extent { offset: self.range.offset + self.done, len: self.range.len - self.done }
@@ -138,10 +154,8 @@ impl Parts {
     ) -> usize {
         let (mut count, mut place) = (0, 0);
         let mut add = |parts: &mut Parts, range: Extent, place: u64| {
-            let part =
-                Part { reader, range, place, done: 0, attempts: 0, first: None, afresh: false, endpoint: 0 };
             count += 1;
-            each(parts.add(part));
+            each(parts.add(Part::new(reader, range, place)));
         };
         for range in ranges.iter().filter(|range| range.len > 0) {
             let mut offset = range.offset;

@@ -38,8 +38,15 @@ impl Slots {
 }
 
 /// The connections to one endpoint.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct EndpointConnections {
     pub(super) idle: Vec<u64>,
+    /// Counts those that were begun; it selects the address of the next one.
     pub(super) made: usize,
+}
+
+impl EndpointConnections {
+    pub(super) fn new(first: u64) -> EndpointConnections {
+        EndpointConnections { idle: Vec::new(), made: first as usize }
+    }
 }

@@ -21,7 +21,7 @@ const BYTES: u64 = 20_000;
 fn site(urls: &[String], retry: RetryPolicy) -> Site {
     let options = ObjectOptions { endpoints: urls.to_vec(), retry, ..ObjectOptions::default() };
     let place = ObjectPlace::parse(Service::S3, "bucket/prefix");
-    let cell = Arc::new(CredentialCell::new(Credential::Anonymous));
+    let cell = Arc::new(CredentialCell::given(Credential::Anonymous));
     Site::new(&place, &Arc::new(options), cell, || 0).unwrap()
 }
 
@@ -131,7 +131,6 @@ fn attempts_that_fail_are_repeated_and_counted() {
             AttemptFailure::Throttled,
         ),
         (Reply::status(429, "", ""), AttemptFailure::Throttled),
-        (Reply::status(403, "", "<Error><Code>ExpiredToken</Code></Error>"), AttemptFailure::Expired),
         (Reply::Reset { bytes: BYTES, after: 0 }, AttemptFailure::Reset),
         (Reply::Reset { bytes: BYTES, after: 9000 }, AttemptFailure::Reset),
         (Reply::Silence, AttemptFailure::Silent),
@@ -326,6 +325,18 @@ fn permanent_errors_are_not_repeated() {
             "bucket does not exist",
         ),
         (Reply::status(403, "", "<Error><Code>AccessDenied</Code></Error>"), "http-403", "permissions"),
+        // Without a source of other credentials.
+        (
+            Reply::status(403, "", "<Error><Code>ExpiredToken</Code></Error>"),
+            "http-403",
+            "ExpiredToken; the cred",
+        ),
+        (
+            Reply::status(400, "", "<Error><Code>TokenRefreshRequired</Code></Error>"),
+            "http-400",
+            "have expired",
+        ),
+        (Reply::status(401, "", ""), "http-401", "permissions"),
         (Reply::status(403, "", "<Error><Code>RequestTimeTooSkewed</Code></Error>"), "http-403", "clocks"),
         (Reply::status(301, "", "<Error><Code>PermanentRedirect</Code></Error>"), "http-301", "region"),
         (Reply::Object { bytes: BYTES - 1, tag: "t" }, "short", "too short: it ends at byte 19999"),
@@ -450,6 +461,82 @@ fn the_deadline_includes_attempts_to_connect() {
     assert!((2..=4).contains(&failed), "{failed}");
 }
 
+/// A refused credential is asked for again, and the request waits for it, however short its pauses are.
+#[test]
+fn a_refused_credential_is_replaced_and_waited_for() {
+    let server = Server::start(|_, request| match request.authorization.as_str() {
+        "Bearer new" => RIGHT,
+        _ => Reply::status(401, "", ""),
+    });
+    let options = ObjectOptions { endpoints: vec![server.url()], retry: quick(), ..ObjectOptions::default() };
+    let bearer = |token: &str| Credential::Bearer(model::secret::Secret::new(token));
+    let cell = Arc::new(CredentialCell::renewable(bearer("old")));
+    let place = ObjectPlace::parse(Service::Gcs, "bucket/prefix");
+    let site = Site::new(&place, &Arc::new(options), Arc::clone(&cell), || 0).unwrap();
+    let source = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert_eq!(runtime.block_on(cell.until_refused()), 1);
+        std::thread::sleep(Duration::from_millis(300));
+        cell.replace(bearer("new"));
+        Instant::now()
+    });
+    // Several requests are refused together.
+    let (outcome, counts) = fetch(&site, 4096, false, None);
+    let end = Instant::now();
+    assert_eq!(outcome.map(|fetched| fetched.bytes), Ok(BYTES));
+    assert_eq!((counts.failed(AttemptFailure::Expired), counts.all_failed(), counts.requests), (5, 5, 10));
+    let replaced = source.join().unwrap();
+    assert!(end > replaced && end.duration_since(replaced) < Duration::from_secs(5));
+}
+
+#[test]
+fn a_proxy_that_refuses_is_named_with_its_status() {
+    for (answer, words, attempts) in [
+        ("503 Service Unavailable", "the proxy answered 503 (3 attempts)", 3),
+        ("407 Proxy Authentication Required", "the proxy answered 407: it asks for a user and a password", 1),
+        ("403 Forbidden", "the proxy answered 403: it does not pass connections", 1),
+    ] {
+        let answer = format!("HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n").into_bytes();
+        let server = Server::start(move |_, _| Reply::Raw(answer.clone()));
+        let options = ObjectOptions {
+            endpoints: vec!["https://[fd00::1]:9000".to_owned()],
+            proxy: Some(model::secret::Secret::new(server.url())),
+            retry: quick(),
+            ..ObjectOptions::default()
+        };
+        let place = ObjectPlace::parse(Service::S3, "bucket/prefix");
+        let cell = Arc::new(CredentialCell::given(Credential::Anonymous));
+        let site = Site::new(&place, &Arc::new(options), cell, || 0).unwrap();
+        let (outcome, counts) = fetch(&site, 1 << 20, false, None);
+        let error = outcome.unwrap_err().to_string();
+        assert!(
+            error.contains(words) && error.contains("[fd00::1]:9000") && !error.contains("TLS"),
+            "{error}"
+        );
+        assert_eq!(counts.failed(AttemptFailure::NotConnected), attempts);
+        let seen = server.seen();
+        assert_eq!((seen.len() as u64, counts.connects), (attempts, 0));
+        assert_eq!(seen[0].line, "CONNECT [fd00::1]:9000 HTTP/1.1");
+    }
+}
+
+/// Many lanes do not begin at the same server, or at the same address of one.
+#[test]
+fn lanes_begin_at_different_addresses() {
+    let servers: Vec<Server> = (0..2).map(|_| Server::start(|_, _| RIGHT)).collect();
+    let addresses: Vec<std::net::SocketAddr> = servers.iter().map(|server| server.address).collect();
+    let urls: Vec<String> = servers.iter().map(Server::url).collect();
+    let of_addresses = site(&urls[..1], quick()).at(&addresses);
+    for site in [of_addresses, site(&urls, quick())] {
+        let before: Vec<usize> = servers.iter().map(|server| server.seen().len()).collect();
+        // The chance that all begin at the same one is 2^-31.
+        for _ in 0..32 {
+            assert!(fetch(&site, 1 << 20, false, None).0.is_ok());
+        }
+        assert!(servers.iter().zip(before).all(|(server, before)| server.seen().len() > before));
+    }
+}
+
 #[test]
 fn lanes_share_the_limit_exactly() {
     for (most, lanes) in [(1, 1), (5, 2), (16, 16), (4096, 7)] {
@@ -499,7 +586,7 @@ fn an_address_that_fails_at_once_is_followed_by_the_next() {
     let broken = std::net::SocketAddr::from(([255, 255, 255, 255], 9));
     for _ in 0..16 {
         let policy = RetryPolicy { attempts: 2, ..quick() };
-        let site = site(&[server.url()], policy).at(vec![broken, server.address]);
+        let site = site(&[server.url()], policy).at(&[broken, server.address]);
         let (outcome, counts) = fetch(&site, 1 << 20, false, None);
         assert_eq!(outcome.map(|fetched| fetched.bytes), Ok(BYTES));
         assert!(counts.failed(AttemptFailure::NotConnected) <= 1 && counts.connects == 1, "{counts:?}");

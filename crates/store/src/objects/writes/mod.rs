@@ -24,14 +24,14 @@ use object_store::{
     UpdateVersion,
 };
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::contract::{ObjectFacts, PutCondition, PutOutcome, Upload};
 use super::credential::{Credential, CredentialCell};
 use crate::{Operation, StoreError};
 use retry::Core;
 use seen::Seen;
-use sources::{Fetcher, RENEWAL};
+use sources::{AGAIN, Fetcher, RENEWAL};
 use sum::ContentSum;
 use upload::{Budget, LibraryUpload};
 use wire::PIECE;
@@ -57,7 +57,10 @@ impl Writes {
                 (None, Some(fetcher)) => (threads.run(fetcher.fetch())??, Some(fetcher)),
                 (None, None) => (Credential::Anonymous, None),
             };
-        let cell = Arc::new(CredentialCell::new(first));
+        let cell = Arc::new(match fetcher {
+            Some(_) => CredentialCell::renewable(first),
+            None => CredentialCell::given(first),
+        });
         let core = Arc::new(Core {
             place: place.clone(),
             clients: library::clients(place, options, &cell)?,
@@ -68,7 +71,7 @@ impl Writes {
             next: AtomicUsize::new(0),
         });
         if core.fetcher.is_some() {
-            threads.get()?.runtime().spawn(renewal(Arc::downgrade(&core)));
+            threads.get()?.runtime().spawn(renewal(Arc::downgrade(&core), Arc::clone(&core.cell)));
         }
         Ok(Writes { core, threads, budget: Budget::new(options) })
     }
@@ -106,12 +109,18 @@ impl Writes {
     }
 }
 
-/// Asks for new credentials again and again, until the store is closed. A failure keeps the old ones, which are valid
-/// for some time yet: the library asks early.
-async fn renewal(core: Weak<Core>) {
+/// Asks for new credentials again and again, until the store is closed, and at once if reads were refused. A failure
+/// keeps the old ones, which are valid for some time yet: the library asks early.
+async fn renewal(core: Weak<Core>, cell: Arc<CredentialCell>) {
     loop {
-        sleep(RENEWAL).await;
+        let refused = timeout(RENEWAL, cell.until_refused()).await;
         let Some(core) = core.upgrade() else { return };
+        if let Ok(version) = refused {
+            core.renew(version).await;
+            drop(core);
+            sleep(AGAIN).await;
+            continue;
+        }
         let Some(fetcher) = &core.fetcher else { return };
         let fetcher = Arc::clone(&*fetcher.lock().await);
         if let Ok(credential) = fetcher.fetch().await {

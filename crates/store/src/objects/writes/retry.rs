@@ -128,7 +128,7 @@ impl Core {
     }
 
     /// Fetches new credentials, unless that has happened since `version`. Returns whether there are other ones now.
-    async fn renew(&self, version: u64) -> bool {
+    pub(super) async fn renew(&self, version: u64) -> bool {
         let Some(fetcher) = &self.fetcher else { return false };
         let mut current = fetcher.lock().await;
         if self.cell.version() == version

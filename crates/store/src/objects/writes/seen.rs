@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use model::requests::AttemptFailure;
 
+use super::super::retry::is_expired;
+
 /// How many characters of a cause are kept.
 const LONGEST_WORD: usize = 64;
 
@@ -61,14 +63,7 @@ impl Seen {
         }
         match (self.status, self.code.as_str()) {
             (None, _) => Outlook::Final,
-            (
-                _,
-                "ExpiredToken"
-                | "ExpiredTokenException"
-                | "TokenRefreshRequired"
-                | "InvalidAuthenticationInfo",
-            ) => Outlook::Renew,
-            (Some(401), _) => Outlook::Renew,
+            (Some(status), code) if is_expired(status, code) => Outlook::Renew,
             (_, "SlowDown" | "ServerBusy" | "Throttling" | "TooManyRequests") | (Some(429 | 503), _) => {
                 Outlook::Retry(AttemptFailure::Throttled)
             }

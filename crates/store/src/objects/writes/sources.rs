@@ -23,6 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it is asked for new ones. The library answers from memory until the old ones are about to expire.
 pub(super) const RENEWAL: Duration = Duration::from_secs(60);
 
+/// The pause after it was asked because a credential was refused: many requests are refused at the same time.
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
+
 /// The credential that the options themselves contain; `None` if the library fetches it.
 pub(super) fn given(
     place: &ObjectPlace,
