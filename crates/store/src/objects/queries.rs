@@ -12,7 +12,8 @@ pub(super) fn list_query(request: &ListRequest<'_>) -> String {
     if request.by_folder {
         query.push_str("delimiter=%2F&");
     }
-    query.push_str("list-type=2");
+    // XML cannot hold every character that a key can.
+    query.push_str("encoding-type=url&list-type=2");
     if request.most > 0 {
         query.push_str(&format!("&max-keys={}", request.most));
     }

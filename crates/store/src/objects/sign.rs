@@ -114,6 +114,10 @@ impl Signer {
         out.clear();
         let path = self.request_line(out, endpoint, request);
         push(out, &[b"Host: ", endpoint.host_header.as_bytes(), b"\r\nUser-Agent: feedline\r\n"]);
+        if self.service == Service::Gcs {
+            // Without it, Google decompresses objects that are stored with Content-Encoding: gzip. Not signed.
+            out.extend_from_slice(b"Accept-Encoding: gzip\r\n");
+        }
         if let Some(proxy) = endpoint.proxy.as_ref().filter(|_| !endpoint.tls)
             && let Some(authorization) = &proxy.authorization
         {
@@ -389,6 +393,16 @@ mod tests {
             key.contains("\r\nAuthorization: SharedKey me:") && key.contains("x-ms-date: Fri, 24 May 2013"),
             "{key}"
         );
+    }
+
+    #[test]
+    fn google_delivers_objects_as_they_are_stored() {
+        let request = BareRequest { method: "GET", key: [b"k", b""], query: "", range: None };
+        for service in Service::ALL {
+            let head = head(service, "http://h:1", keys(None), &request);
+            assert_eq!(head.contains("\r\nAccept-Encoding: gzip\r\n"), service == Service::Gcs, "{head}");
+            assert!(!head.contains("accept-encoding;") && !head.contains("=accept-encoding"), "{head}");
+        }
     }
 
     #[test]

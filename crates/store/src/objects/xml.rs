@@ -5,7 +5,9 @@ use std::borrow::Cow;
 
 use model::objects::ObjectVersion;
 
+use super::answer::element as element_text;
 use super::contract::{ListedKey, PendingUpload};
+use super::endpoint::decoded;
 
 /// Something in a document, in order.
 #[derive(Debug, PartialEq, Eq)]
@@ -128,11 +130,37 @@ pub(crate) fn read_page(
     document: &[u8],
     each: &mut dyn FnMut(ListedKey<'_>),
 ) -> Result<Option<String>, &'static str> {
-    let (next, is_truncated) = read(document, &S3, each)?;
-    match (is_truncated, next) {
-        (true, None) => Err("it says that there is more, but not where"),
-        (true, next) => Ok(next),
-        (false, _) => Ok(None),
+    let (next, truncation) = read(document, &S3, each)?;
+    continuation(truncation, next)
+}
+
+/// Whether a document says that there is more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Truncation {
+    Whole,
+    Truncated,
+    /// It does not say, or not in words that are known.
+    #[default]
+    Unknown,
+}
+
+impl Truncation {
+    fn parse(text: &str) -> Truncation {
+        match text.trim() {
+            "true" => Truncation::Truncated,
+            "false" => Truncation::Whole,
+            _ => Truncation::Unknown,
+        }
+    }
+}
+
+/// Where a list continues; an error if that is not clear.
+fn continuation<T>(truncation: Truncation, next: Option<T>) -> Result<Option<T>, &'static str> {
+    match (truncation, next) {
+        (Truncation::Whole, _) => Ok(None),
+        (_, Some(next)) => Ok(Some(next)),
+        (Truncation::Truncated, None) => Err("it says that there is more, but not where"),
+        (Truncation::Unknown, None) => Err("it does not say whether there is more"),
     }
 }
 
@@ -148,10 +176,12 @@ fn read(
     document: &[u8],
     words: &Vocabulary,
     each: &mut dyn FnMut(ListedKey<'_>),
-) -> Result<(Option<String>, bool), &'static str> {
+) -> Result<(Option<String>, Truncation), &'static str> {
+    // Behind the keys in the documents of some servers, so it is looked for first. No text of another element contains it.
+    let is_encoded = element_text(document, "EncodingType") == Some("url");
     let (mut entry, mut element, mut outcome) = (Entry::default(), "", Ok(()));
     let (mut in_object, mut in_prefix, mut is_listing) = (false, false, false);
-    let (mut next, mut is_truncated) = (None, false);
+    let (mut next, mut truncation) = (None, Truncation::default());
     scan(document, |markup| match markup {
         Markup::Open(name) => {
             is_listing |= name == words.root;
@@ -173,34 +203,46 @@ fn read(
                 entry.key = Some(text);
             } else if is(words.next) {
                 next = unescaped(text).map(Cow::into_owned);
+                outcome = outcome.and(next.as_ref().map(drop).ok_or("its marker cannot be understood"));
             } else if is("IsTruncated") {
-                is_truncated = text.trim() == "true";
+                truncation = Truncation::parse(text);
             }
         }
         Markup::Close(name) => {
             element = "";
             if name == words.object || name == words.prefixes {
                 let whole = std::mem::take(&mut entry);
-                let passed = if in_object { object(&whole, each) } else { prefix(&whole, each) };
+                let key = whole.key.and_then(|key| key_text(key, is_encoded));
+                let passed = key.and_then(|key| match in_object {
+                    true => object(&key, &whole, each),
+                    false => {
+                        each(ListedKey::Prefix(&key));
+                        Some(())
+                    }
+                });
                 outcome = outcome.and(passed.ok_or("an entry of it cannot be understood"));
                 (in_object, in_prefix) = (false, false);
             }
         }
     })?;
     outcome?;
-    if is_listing { Ok((next, is_truncated)) } else { Err("it is not a listing") }
+    if is_listing { Ok((next, truncation)) } else { Err("it is not a listing") }
 }
 
-fn object(entry: &Entry<'_>, each: &mut dyn FnMut(ListedKey<'_>)) -> Option<()> {
-    let (key, bytes) = (unescaped(entry.key?)?, entry.bytes?.trim().parse().ok()?);
+fn object(key: &str, entry: &Entry<'_>, each: &mut dyn FnMut(ListedKey<'_>)) -> Option<()> {
+    let bytes = entry.bytes?.trim().parse().ok()?;
     let tag = unescaped(entry.tag.unwrap_or_default())?;
-    each(ListedKey::Object { key: &key, bytes, version: ObjectVersion::of_tag(tag.as_bytes()) });
+    each(ListedKey::Object { key, bytes, version: ObjectVersion::of_tag(tag.as_bytes()) });
     Some(())
 }
 
-fn prefix(entry: &Entry<'_>, each: &mut dyn FnMut(ListedKey<'_>)) -> Option<()> {
-    each(ListedKey::Prefix(&unescaped(entry.key?)?));
-    Some(())
+/// A key as it is, from its form in a listing. If keys are encoded for URLs, a plus sign stands for a space.
+fn key_text(text: &str, is_encoded: bool) -> Option<Cow<'_, str>> {
+    let text = unescaped(text)?;
+    if !is_encoded || !text.contains(['%', '+']) {
+        return Some(text);
+    }
+    String::from_utf8(decoded(&text.replace('+', " "))).ok().map(Cow::Owned)
 }
 
 /// A page of uploads that have not ended, and the markers of the next page.
@@ -214,7 +256,9 @@ pub(crate) struct UploadPage {
 pub(crate) fn read_uploads(document: &[u8]) -> Result<UploadPage, &'static str> {
     let (mut page, mut element, mut in_upload) = (UploadPage::default(), "", false);
     let (mut key, mut id) = (String::new(), String::new());
-    let (mut markers, mut is_truncated, mut is_listing) = ((String::new(), String::new()), false, false);
+    let (mut markers, mut truncation, mut is_listing) =
+        ((String::new(), String::new()), Truncation::default(), false);
+    let mut is_understood = true;
     scan(document, |markup| match markup {
         Markup::Open(name) => {
             is_listing |= name == "ListMultipartUploadsResult";
@@ -222,13 +266,16 @@ pub(crate) fn read_uploads(document: &[u8]) -> Result<UploadPage, &'static str> 
             element = name;
         }
         Markup::Text(text) => {
-            let text = unescaped(text).unwrap_or_default();
+            let text = unescaped(text).unwrap_or_else(|| {
+                is_understood = false;
+                Cow::default()
+            });
             match (element, in_upload) {
                 ("Key", true) => key = text.into_owned(),
                 ("UploadId", true) => id = text.into_owned(),
                 ("NextKeyMarker", false) => markers.0 = text.into_owned(),
                 ("NextUploadIdMarker", false) => markers.1 = text.into_owned(),
-                ("IsTruncated", false) => is_truncated = text.trim() == "true",
+                ("IsTruncated", false) => truncation = Truncation::parse(&text),
                 _ => {}
             }
         }
@@ -241,8 +288,13 @@ pub(crate) fn read_uploads(document: &[u8]) -> Result<UploadPage, &'static str> 
             }
         }
     })?;
-    page.next = is_truncated.then_some(markers);
-    if is_listing { Ok(page) } else { Err("it is not a list of uploads") }
+    match (is_listing, is_understood) {
+        (false, _) => return Err("it is not a list of uploads"),
+        (true, false) => return Err("an entry of it cannot be understood"),
+        (true, true) => {}
+    }
+    page.next = continuation(truncation, (!markers.0.is_empty()).then_some(markers))?;
+    Ok(page)
 }
 
 #[cfg(test)]
@@ -299,7 +351,36 @@ mod tests {
         ] {
             assert!(page(document).is_err(), "{document}");
         }
-        assert_eq!(page("<ListBucketResult/>"), Ok((vec![], None)));
+        let empty = |rest: &str| page(&format!("<ListBucketResult>{rest}</ListBucketResult>"));
+        assert_eq!(empty("<IsTruncated>false</IsTruncated>"), Ok((vec![], None)));
+        assert!(empty("").is_err() && empty("<IsTruncated/>").is_err(), "nothing says that this is all");
+        assert!(empty("<IsTruncated>no</IsTruncated>").is_err());
+        let token = "<NextContinuationToken>t</NextContinuationToken>";
+        for unclear in ["", "<IsTruncated>1</IsTruncated>", "<IsTruncated>true</IsTruncated>"] {
+            assert_eq!(empty(&format!("{unclear}{token}")), Ok((vec![], Some("t".to_owned()))));
+        }
+        let bad = "<NextContinuationToken>a&bad;</NextContinuationToken>";
+        assert!(empty(&format!("<IsTruncated>true</IsTruncated>{bad}")).is_err());
+    }
+
+    #[test]
+    fn encoded_keys_are_decoded_wherever_the_document_says_so() {
+        let keys = "<Contents><Key>a%20b/%C3%BC+%2B%01&amp;</Key><Size>1</Size></Contents>\
+            <CommonPrefixes><Prefix>p%2Fq/</Prefix></CommonPrefixes>";
+        let said = "<EncodingType>url</EncodingType>";
+        let end = "<IsTruncated>false</IsTruncated></ListBucketResult>";
+        for document in
+            [format!("<ListBucketResult>{said}{keys}{end}"), format!("<ListBucketResult>{keys}{said}{end}")]
+        {
+            let (seen, _) = page(&document).unwrap();
+            assert!(seen[0].contains("\"a b/\u{fc} +\\u{1}&\""), "{seen:?}");
+            assert!(seen[1].contains("\"p/q/\""), "{seen:?}");
+        }
+        // A server that ignores the request sends keys as they are.
+        let (seen, _) = page(&format!("<ListBucketResult>{keys}{end}")).unwrap();
+        assert!(seen[0].contains("a%20b/%C3%BC+%2B%01&"), "{seen:?}");
+        let invalid = "<Contents><Key>%ff</Key><Size>1</Size></Contents>";
+        assert!(page(&format!("<ListBucketResult>{said}{invalid}{end}")).is_err());
     }
 
     #[test]
@@ -314,6 +395,8 @@ mod tests {
         assert!(seen[0].contains("\"p/a\", bytes: 5") && seen[1].contains("p/b/"), "{seen:?}");
         let last = document.replace("<NextMarker>m</NextMarker>", "<NextMarker />");
         assert_eq!(read_azure_page(last.as_bytes(), &mut |_| {}), Ok(None));
+        let bad = document.replace("<NextMarker>m", "<NextMarker>&bad;");
+        assert!(read_azure_page(bad.as_bytes(), &mut |_| {}).is_err(), "the rest would be missing");
     }
 
     #[test]
@@ -325,5 +408,9 @@ mod tests {
         assert_eq!(page.uploads, [PendingUpload { key: "a b".into(), id: "7".into() }]);
         assert_eq!(page.next, Some(("k".into(), "i".into())));
         assert!(read_uploads(b"<Error/>").is_err());
+        assert!(read_uploads(document.replace("a b", "a&bad;").as_bytes()).is_err());
+        let last = document.replace("true", "false");
+        assert_eq!(read_uploads(last.as_bytes()).unwrap().next, None);
+        assert!(read_uploads(b"<ListMultipartUploadsResult/>").is_err(), "nothing says that this is all");
     }
 }
