@@ -65,15 +65,17 @@ pub(super) struct ListingJournal {
 }
 
 impl ListingJournal {
-    /// Opens the journal of this name, restarted if it is not of this listing, and returns the folders that it has.
+    /// Opens the journal of this name, restarted if it is not of this listing or if a `fresh` one is wanted, and returns
+    /// the folders that it has.
     pub(super) fn open(
         folder: FolderHandle,
         name: OsString,
         identity: &ListingIdentity,
+        fresh: bool,
     ) -> Result<(ListingJournal, HashMap<Vec<u8>, FolderRecordPosition>), ScanError> {
         let mut finished = HashMap::new();
         let file = JournalFile::open(folder, name, identity, &mut |position, payload| {
-            let Some(record) = FolderRecord::decode(payload) else { return false };
+            let Some(record) = FolderRecord::decode(payload).filter(|_| !fresh) else { return false };
             let mtime_ns = record.mtime_ns;
             finished.insert(record.path, FolderRecordPosition { mtime_ns, position });
             true
@@ -141,6 +143,7 @@ mod tests {
             folder,
             path.file_name().unwrap().to_owned(),
             &ListingIdentity::of_bytes(identity),
+            false,
         )
     }
 

@@ -129,17 +129,18 @@ impl KeptSpan {
 }
 
 impl KeyJournal {
-    /// Opens the journal of this name, restarted if it is not of this listing. `by_range`: whether it has ranges, and
-    /// not folders.
+    /// Opens the journal of this name, restarted if it is not of this listing or if a `fresh` one is wanted. `by_range`:
+    /// whether it has ranges, and not folders.
     pub(super) fn open(
         folder: FolderHandle,
         name: OsString,
         identity: &ListingIdentity,
         by_range: bool,
+        fresh: bool,
     ) -> Result<(KeyJournal, EarlierKeys), ScanError> {
         let mut kept = Vec::new();
         let file = JournalFile::open(folder, name, identity, &mut |position, payload| {
-            let Some(record) = KeptSpan::decode(position, payload) else { return false };
+            let Some(record) = KeptSpan::decode(position, payload).filter(|_| !fresh) else { return false };
             kept.push(record);
             true
         })?;
@@ -379,7 +380,7 @@ mod tests {
         ] {
             let folder = FolderHandle::open(place.path()).unwrap();
             let identity = ListingIdentity::of_bytes(b"x");
-            let (journal, _) = KeyJournal::open(folder, "j".into(), &identity, by_range).unwrap();
+            let (journal, _) = KeyJournal::open(folder, "j".into(), &identity, by_range, false).unwrap();
             spans.into_iter().for_each(|span| journal.append(KeyRecord { span, runs: Vec::new() }).unwrap());
             let error = journal.assemble(&[], OsStr::new("new"), by_range).unwrap_err();
             assert!(matches!(error, ScanError::Gap(_)), "{error}");

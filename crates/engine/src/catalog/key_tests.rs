@@ -449,6 +449,26 @@ fn other_suffixes_start_anew() {
 }
 
 #[test]
+fn a_refresh_and_a_fresh_listing_continue_nothing() {
+    for change in [
+        ListOptions { refresh: true, ..ListOptions::default() },
+        ListOptions { fresh: true, ..ListOptions::default() },
+    ] {
+        let place = Place::new();
+        place.scan(&bucket(numbered(120), 10), 1).unwrap();
+        let failing = Bucket { fault: Fault::Fails(5), ..bucket(numbered(120), 10) };
+        place.scan(&failing, 1).unwrap_err();
+        // Names that were listed before the error have gone since.
+        let options = ListOptions { refresh: change.refresh, fresh: change.fresh, ..place.options(1) };
+        let later = bucket(numbered(120).split_off(40), 10);
+        let summary = place.scan_with(&later, &options, &Stop::default()).unwrap();
+        assert_eq!((summary.files, summary.keys.unwrap().resumed), (80, 0), "{change:?}");
+        assert_eq!(listed(&summary.catalog), expected(&later));
+        assert!(place.is_clean());
+    }
+}
+
+#[test]
 fn servers_that_list_incorrectly_are_refused() {
     for (fault, threads, words) in [
         (Fault::Repeats, 1, "out of order"),

@@ -78,6 +78,8 @@ impl KeyScan<'_> {
             target.beside(".partial"),
             &ListingIdentity::new(identity, &suffixes),
             by_range,
+            // A refresh lists everything again: what an earlier listing found may have changed since.
+            options.fresh || options.refresh,
         )?;
         let resumed = earlier.files;
         self.events.add_files(earlier.files, earlier.bytes);

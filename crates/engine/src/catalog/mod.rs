@@ -61,7 +61,7 @@ pub struct ListOptions {
     /// Reuse the existing catalog for folders that have not changed. Object stores have no times of folders: all is
     /// listed again, with the suffixes of the catalog.
     pub refresh: bool,
-    /// Discard what an interrupted listing of an object store left.
+    /// Discard the journal of an earlier listing that did not end: what it lists may have changed since.
     pub fresh: bool,
     /// Where the journal of an object store's listing is kept if the catalog goes into the store.
     pub state_folder: Option<PathBuf>,
@@ -318,8 +318,12 @@ impl ScanTask<'_> {
         let suffixes = suffixes(options, before.as_ref())?;
         let identity = listing.identity().map_err(|cause| ScanError::io("stat", root, cause))?;
         let identity = ListingIdentity::new(identity, &suffixes);
-        let (journal, finished) =
-            ListingJournal::open(place.folder.below(".")?, place.beside(".partial"), &identity)?;
+        let (journal, finished) = ListingJournal::open(
+            place.folder.below(".")?,
+            place.beside(".partial"),
+            &identity,
+            options.fresh,
+        )?;
         let known = EarlierListing { finished, catalog: before.map(|opened| opened.catalog) };
         let orders =
             ListingOrders { begun_ns: journal.file.begun_ns, root_ns: self.root_version()?, suffixes };
