@@ -73,8 +73,14 @@ pub struct RequestCounts {
     /// Attempts that failed, by kind, in the order of [`AttemptFailure::ALL`]. A retry followed, unless there were too
     /// many.
     pub failures: [u64; AttemptFailure::ALL.len()],
-    /// Bytes of content that arrived through sockets, those of failed attempts included.
+    /// Bytes of content that arrived through sockets. An attempt that follows a failed one asks for the rest.
     pub received_bytes: u64,
+    /// Those of them that belong to reads that failed in the end, and so were not needed.
+    #[serde(default)]
+    pub failed_bytes: u64,
+    /// Successful answers that came out of a cache on the way, by its own word (header `Age`).
+    #[serde(default)]
+    pub from_caches: u64,
 }
 
 impl RequestCounts {
@@ -117,10 +123,16 @@ pub struct RequestFigures {
     pub reconnects: u64,
     /// Failed attempts, by kind; kinds that did not occur are missing.
     pub failed_attempts: BTreeMap<String, u64>,
-    /// Bytes of content that arrived, those of failed attempts included.
+    /// Bytes of content that arrived.
     pub received_bytes: u64,
+    /// Those of them that belong to reads that failed.
+    #[serde(default)]
+    pub failed_bytes: u64,
     /// Bytes that the reads needed, each counted once per read, without those of reads that failed.
     pub needed_bytes: u64,
+    /// Answers that came out of a cache on the way, by its own word.
+    #[serde(default)]
+    pub from_caches: u64,
 }
 
 impl RequestFigures {
@@ -138,11 +150,18 @@ impl RequestFigures {
             reconnects: counts.reconnects,
             failed_attempts: kinds.filter(|(_, count)| *count > 0).collect(),
             received_bytes: counts.received_bytes,
+            failed_bytes: counts.failed_bytes,
+            from_caches: counts.from_caches,
             // What a reader needs twice arrives once if the ranges overlap, so the smaller count is needed.
             needed_bytes: total
                 .bytes_read
                 .min(observed.cache.needed_bytes.saturating_sub(total.bytes_failed)),
         }
+    }
+
+    /// Bytes received for reads that succeeded.
+    pub(crate) fn useful_bytes(&self) -> u64 {
+        self.received_bytes.saturating_sub(self.failed_bytes)
     }
 
     /// Bytes received per byte needed.
@@ -153,13 +172,24 @@ impl RequestFigures {
 
 impl AddAssign for RequestCounts {
     fn add_assign(&mut self, other: RequestCounts) {
-        let RequestCounts { requests, answered, connects, reconnects, failures, received_bytes } = other;
+        let RequestCounts {
+            requests,
+            answered,
+            connects,
+            reconnects,
+            failures,
+            received_bytes,
+            failed_bytes,
+            from_caches,
+        } = other;
         self.requests += requests;
         self.answered += answered;
         self.connects += connects;
         self.reconnects += reconnects;
         self.failures.iter_mut().zip(failures).for_each(|(count, more)| *count += more);
         self.received_bytes += received_bytes;
+        self.failed_bytes += failed_bytes;
+        self.from_caches += from_caches;
     }
 }
 

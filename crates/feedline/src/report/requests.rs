@@ -67,7 +67,7 @@ fn csv_header() -> String {
             .map(str::to_owned)
             .into();
     names.extend(AttemptFailure::ALL.map(|kind| format!("failed_{}", kind.word().replace('-', "_"))));
-    names.extend(["received_bytes", "needed_bytes"].map(str::to_owned));
+    names.extend(["received_bytes", "needed_bytes", "failed_bytes", "from_caches"].map(str::to_owned));
     for span in SPANS {
         names.extend(["p50", "p99", "max"].map(|quantile| format!("{span}_{quantile}_ns")));
     }
@@ -88,7 +88,8 @@ fn csv_line(phase: Phase, epoch: &EpochFigures) -> Option<String> {
         requests.reconnects.to_string(),
     ];
     fields.extend(AttemptFailure::ALL.map(|kind| failed(kind).to_string()));
-    fields.extend([requests.received_bytes.to_string(), requests.needed_bytes.to_string()]);
+    let RequestFigures { received_bytes, needed_bytes, failed_bytes, from_caches, .. } = requests;
+    fields.extend([received_bytes, needed_bytes, failed_bytes, from_caches].map(u64::to_string));
     for span in SPANS {
         match epoch.latency.get(span) {
             Some(Quantiles { p50_ns, p99_ns, max_ns, .. }) => {
@@ -141,7 +142,10 @@ mod tests {
     fn a_line_of_csv_has_the_fields_of_its_header() {
         let epoch = metrics::epochs(&ledger(), Phase::Train).next().unwrap();
         let line = csv_line(Phase::Train, &epoch).unwrap();
-        assert_eq!(line, "train,1,1250,1200,1.25,64,3,1,1,0,0,0,0,0,4194304,3145728,,,,2000,2000,2000,,,");
+        assert_eq!(
+            line,
+            "train,1,1250,1200,1.25,64,3,1,1,0,0,0,0,0,4194304,3145728,0,0,,,,2000,2000,2000,,,"
+        );
         assert_eq!(line.split(',').count(), csv_header().split(',').count());
         assert!(csv_header().contains("failed_server_error,"), "{}", csv_header());
     }

@@ -1,6 +1,6 @@
 //! Rules about reads from an object store: how many bytes arrived through sockets for those that were needed, and which
-//! attempts failed. There is no page cache on this side, so the bytes were sent by the store; where it had them cannot
-//! be seen.
+//! attempts failed. There is no page cache on this side, so the bytes were sent by the store, or by a proxy; where these
+//! had them cannot be seen.
 
 use super::rules::RuleResult;
 use super::{Case, RuleOutcome, TrainingCase, seen_phases};
@@ -14,6 +14,7 @@ const AMPLIFIED: f64 = 1.1;
 const SHOWN: usize = 8;
 
 const UNSEEN: &str = "there is no cache on this side; caches behind the endpoint cannot be seen";
+const UNSEEN_BEHIND_PROXY: &str = "which may have a cache; caches behind the endpoint cannot be seen, either";
 const LARGER: &str = "to measure what is behind such caches, use a data set that is larger than they are, or empty \
                       them before the run";
 
@@ -34,8 +35,12 @@ impl ReceivedPhase<'_> {
     }
 
     fn bytes(&self) -> String {
-        let RequestFigures { received_bytes, needed_bytes, .. } = self.figures;
-        format!("{} received for {} needed", Bytes(received_bytes), Bytes(needed_bytes))
+        let RequestFigures { needed_bytes, failed_bytes, .. } = self.figures;
+        let failed = match failed_bytes {
+            0 => String::new(),
+            failed => format!(", and {} for reads that failed", Bytes(failed)),
+        };
+        format!("{} received for {} needed{failed}", Bytes(self.figures.useful_bytes()), Bytes(needed_bytes))
     }
 }
 
@@ -59,7 +64,7 @@ pub(super) fn served(case: &TrainingCase<'_>) -> RuleResult {
         return RuleResult::not_checkable("nothing was read")
             .with_remedy("run at least one epoch that reads objects");
     }
-    let too_few = |seen: &&ReceivedPhase<'_>| seen.figures.received_bytes < seen.figures.needed_bytes;
+    let too_few = |seen: &&ReceivedPhase<'_>| seen.figures.useful_bytes() < seen.figures.needed_bytes;
     if let Some(seen) = seen.iter().find(too_few) {
         let place = seen.place();
         return RuleResult::fail(format!("{place}: only {}; the rest came from elsewhere", seen.bytes()))
@@ -77,7 +82,26 @@ pub(super) fn served(case: &TrainingCase<'_>) -> RuleResult {
             format!("{low:.2} to {high:.2} bytes received per byte needed in {phases}")
         }
     };
-    RuleResult::note(format!("{listed}; {UNSEEN}")).with_remedy(LARGER)
+    RuleResult::note(format!("{listed}; {}", unseen(case, &seen))).with_remedy(LARGER)
+}
+
+/// What is known about caches between the readers and the storage.
+fn unseen(case: &TrainingCase<'_>, seen: &[ReceivedPhase<'_>]) -> String {
+    let proxies: Vec<&str> = case
+        .ledger
+        .conditions
+        .modes
+        .get("proxy")
+        .map(|mode| mode.observed.iter().map(String::as_str).collect())
+        .unwrap_or_default();
+    let caches = match proxies.as_slice() {
+        [] => UNSEEN.to_owned(),
+        proxies => format!("requests went through the proxy {}, {UNSEEN_BEHIND_PROXY}", proxies.join(", ")),
+    };
+    match seen.iter().map(|seen| seen.figures.from_caches).sum() {
+        0 => caches,
+        aged => format!("{} came out of a cache on the way (header Age); {caches}", counted(aged, "answer")),
+    }
 }
 
 fn range(seen: &[ReceivedPhase<'_>]) -> [f64; 2] {
@@ -95,13 +119,11 @@ pub(super) fn read_amplification(case: &TrainingCase<'_>) -> RuleResult {
     let share = worst.figures.amplification();
     let evidence = format!("{}: {share:.2} bytes were received per byte needed", worst.place());
     let outcome = if share > AMPLIFIED { RuleOutcome::Note } else { RuleOutcome::Pass };
-    let remedy = match worst.figures.failed_attempts.is_empty() {
-        true => {
+    let remedy = match worst.figures.failed_bytes {
+        0 => {
             "readers of frameworks read some bytes of a file twice: to read each once, set reader.access=extent"
         }
-        false => {
-            "find out why attempts failed (rule requests): the bytes of failed attempts are received again"
-        }
+        _ => "find out why reads failed (rule errors): bytes that had arrived for them were not used",
     };
     RuleResult::new(outcome, evidence).with_remedy(remedy)
 }
@@ -242,8 +264,48 @@ mod tests {
         assert_eq!(found.outcome, RuleOutcome::Note);
         assert_eq!(found.evidence, "epoch 2: 1.50 bytes were received per byte needed");
         assert!(found.remedy.contains("reader.access=extent"), "{}", found.remedy);
+        // A failed attempt is followed by one for the rest.
         let found = find(&ledger(&[3 << 19], &[(AttemptFailure::Reset, 1)]), "read-amplification");
-        assert!(found.remedy.contains("why attempts failed"), "{}", found.remedy);
+        assert!(found.remedy.contains("reader.access=extent"), "{}", found.remedy);
+        let found = find(&with(&[3 << 19], |counts| counts.failed_bytes = 1), "read-amplification");
+        assert!(found.remedy.contains("why reads failed"), "{}", found.remedy);
+    }
+
+    /// A ledger with more counts.
+    fn with(received: &[u64], change: impl Fn(&mut RequestCounts)) -> Ledger {
+        let mut ledger = ledger(received, &[]);
+        let mut node = NodeRow::default();
+        change(&mut node.requests);
+        ledger.add_node(1, Phase::Train, 0, node);
+        ledger
+    }
+
+    #[test]
+    fn bytes_of_reads_that_failed_do_not_hide_a_shortage() {
+        let found = find(&with(&[1 << 20], |counts| counts.failed_bytes = 1 << 10), "cache");
+        assert_eq!(found.outcome, RuleOutcome::Fail, "{}", found.evidence);
+        let more = |counts: &mut RequestCounts| {
+            counts.failed_bytes = 1 << 10;
+            counts.received_bytes = 1 << 10;
+        };
+        let found = find(&with(&[1 << 20], more), "cache");
+        assert_eq!(found.outcome, RuleOutcome::Note);
+        let text = "epoch 1: 1.0 MiB received for 1.0 MiB needed, and 1.0 KiB for reads that failed; there is no cache";
+        assert!(found.evidence.starts_with(text), "{}", found.evidence);
+    }
+
+    #[test]
+    fn proxies_and_caches_that_say_so_are_noted() {
+        let mut behind = ledger(&[1 << 20], &[]);
+        behind.conditions.observe("proxy", "proxy.lan:3128");
+        let found = find(&behind, "cache").evidence;
+        assert!(found.contains("through the proxy proxy.lan:3128, which may have a cache"), "{found}");
+        assert!(!found.contains("no cache on this side"), "{found}");
+        let found = find(&with(&[1 << 20], |counts| counts.from_caches = 3), "cache").evidence;
+        assert!(
+            found.contains("; 3 answers came out of a cache on the way (header Age); there is no"),
+            "{found}"
+        );
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub(crate) struct AnswerHead {
     pub(crate) retry_after: Option<u64>,
     /// Whether the server closes the connection after it.
     pub(crate) closes: bool,
+    /// Whether a cache had the answer for a second or longer, by its own word (header `Age`).
+    pub(crate) is_aged: bool,
 }
 
 impl AnswerHead {
@@ -97,6 +99,7 @@ fn parse_one(bytes: &[u8], see: &mut impl FnMut(&str, &[u8])) -> Result<Option<A
         version: None,
         retry_after: None,
         closes: parsed.version == Some(0),
+        is_aged: false,
     };
     let (mut date, mut retry_date) = (None, None);
     for httparse::Header { name, value } in parsed.headers.iter() {
@@ -124,6 +127,8 @@ fn parse_one(bytes: &[u8], see: &mut impl FnMut(&str, &[u8])) -> Result<Option<A
         } else if is("retry-after") {
             head.retry_after = number(value);
             retry_date = parse_http(value);
+        } else if is("age") {
+            head.is_aged = number(value).is_some_and(|seconds| seconds > 0);
         } else if is("date") {
             date = parse_http(value);
         }
@@ -199,6 +204,10 @@ mod tests {
             assert_eq!((found.end, found.closes), (end, closes), "{text}");
         }
         assert_eq!(head("HTTP/1.1 200 OK\nContent-Le"), Ok(None));
+        for (age, is_aged) in [("Age: 7\n", true), ("Age: 0\n", false), ("Age: x\n", false), ("", false)] {
+            let found = head(&format!("HTTP/1.1 200 OK\n{age}\n")).unwrap().unwrap();
+            assert_eq!(found.is_aged, is_aged, "{age}");
+        }
     }
 
     #[test]

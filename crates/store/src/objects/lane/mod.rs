@@ -313,6 +313,9 @@ impl<'a> ObjectLane<'a> {
     fn end(&mut self, reader: usize, at: Nanos) {
         let fetch = &mut self.readers[reader];
         let began = fetch.began;
+        if fetch.trouble.is_some() {
+            self.spans.requests.failed_bytes += fetch.received;
+        }
         let (outcome, kept) = fetch.end();
         if outcome.is_err() {
             self.traffic.end(reader);

@@ -72,6 +72,8 @@ pub(super) struct ReaderFetch {
     /// Requests that have not ended.
     pub(super) parts_left: usize,
     pub(super) brought: Fetched,
+    /// Bytes that have arrived, those of requests that have not ended included.
+    pub(super) received: u64,
     pub(super) trouble: Option<StoreError>,
     /// The version that every answer must have: that of the catalog, or of the first answer.
     pub(super) version: Option<ObjectVersion>,
@@ -100,6 +102,7 @@ impl ReaderFetch {
         self.began = now;
         self.parts_left = 0;
         self.brought = Fetched::default();
+        self.received = 0;
         self.trouble = None;
     }
 

@@ -118,6 +118,7 @@ impl ObjectLane<'_> {
             let is_head = part.rest().len == 0;
             return connection.begin_explanation(head.end, is_head, bytes).map_err(Misfit::Answer);
         }
+        self.spans.requests.from_caches += u64::from(head.is_aged);
         self.check_head(number, &head)?;
         connection.left = part.rest().len;
         connection.stage = Stage::Body;
@@ -196,6 +197,7 @@ impl ObjectLane<'_> {
         let part = *self.parts.get(number);
         let fetch = &mut self.readers[part.reader];
         self.spans.requests.received_bytes += count as u64;
+        fetch.received += count as u64;
         if let (Some(witness), Some(file)) = (self.traffic.witness, fetch.purpose.witnessed()) {
             let came = match &mut fetch.kept {
                 Some(kept) => &kept.room()[(part.place + part.done) as usize..][..count],

@@ -316,6 +316,35 @@ fn too_many_failures_end_the_fetch_and_name_the_object() {
 }
 
 #[test]
+fn bytes_of_failed_reads_are_counted_apart() {
+    // One request ends with an error after some bytes; the others may have received theirs.
+    let server = Server::start(|_, request| match request.range {
+        Some((4096..8192, _)) => Reply::Reset { bytes: BYTES, after: 1000 },
+        _ => RIGHT,
+    });
+    for (transfer, least) in [(4096, 1000), (1 << 20, 0)] {
+        let (outcome, counts) = fetch(&site(&[server.url()], quick()), transfer, false, None);
+        assert_eq!(outcome.is_err(), least > 0);
+        let failed = if least > 0 { counts.received_bytes } else { 0 };
+        assert_eq!(counts.failed_bytes, failed);
+        assert!(counts.received_bytes >= least, "{counts:?}");
+    }
+}
+
+#[test]
+fn answers_out_of_a_cache_are_counted() {
+    let server = Server::start(|number, _| {
+        let age = if number == 0 { "Age: 30\r\n" } else { "" };
+        let head = format!("HTTP/1.1 200 OK\r\n{age}Content-Length: {BYTES}\r\n\r\n");
+        Reply::Raw(head.into_bytes().into_iter().chain((0..BYTES).map(content)).collect())
+    });
+    let site = site(&[server.url()], quick());
+    let mut lane = ObjectLane::new(&site, Traffic::untimed()).unwrap();
+    fetch_times(&mut lane, 3, false);
+    assert_eq!(lane.take_spans().requests.from_caches, 1);
+}
+
+#[test]
 fn permanent_errors_are_not_repeated() {
     for (reply, kind, words) in [
         (Reply::status(404, "", "<Error><Code>NoSuchKey</Code></Error>"), "enoent", "does not exist"),
