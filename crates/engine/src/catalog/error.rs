@@ -72,6 +72,11 @@ pub enum ScanError {
     )]
     WrongListing { place: String, what: String },
     #[error(
+        "the server does not list {place} correctly: {what}, which is out of order; a listing that may be incomplete \
+         is not used"
+    )]
+    OutOfOrder { place: String, what: String },
+    #[error(
         "cannot write the catalog to {place}: {cause}; the listing is kept: the same command writes it again, or put \
          the catalog elsewhere with --output FILE"
     )]

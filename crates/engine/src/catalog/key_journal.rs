@@ -53,6 +53,8 @@ struct KeptSpan {
 #[derive(Debug)]
 pub(super) struct KeyJournal {
     pub(super) file: JournalFile,
+    /// Whether it has ranges, and not folders.
+    pub(super) by_range: bool,
     kept: Mutex<Vec<KeptSpan>>,
 }
 
@@ -129,13 +131,13 @@ impl KeptSpan {
 }
 
 impl KeyJournal {
-    /// Opens the journal of this name, restarted if it is not of this listing or if a `fresh` one is wanted. `by_range`:
-    /// whether it has ranges, and not folders.
+    /// Opens the journal of this name, restarted if it is not of this listing or if a `fresh` one is wanted. If the
+    /// service can list ranges, it has these, unless an earlier listing found that they do not come in order.
     pub(super) fn open(
         folder: FolderHandle,
         name: OsString,
         identity: &ListingIdentity,
-        by_range: bool,
+        lists_ranges: bool,
         fresh: bool,
     ) -> Result<(KeyJournal, EarlierKeys), ScanError> {
         let mut kept = Vec::new();
@@ -144,8 +146,10 @@ impl KeyJournal {
             kept.push(record);
             true
         })?;
+        let has_folders = kept.iter().any(|record| matches!(record.span, KeySpan::Folder { .. }));
+        let by_range = lists_ranges && !has_folders;
         let (kept, earlier) = if by_range { ranges(kept) } else { folders(kept) };
-        Ok((KeyJournal { file, kept: Mutex::new(kept) }, earlier))
+        Ok((KeyJournal { file, by_range, kept: Mutex::new(kept) }, earlier))
     }
 
     /// Adds names that were listed now.
@@ -167,15 +171,10 @@ impl KeyJournal {
     }
 
     /// Writes the catalog to a new file next to the journal and flushes it. All names must have been looked at.
-    pub(super) fn assemble(
-        &self,
-        suffixes: &[Vec<u8>],
-        name: &OsStr,
-        by_range: bool,
-    ) -> Result<(), ScanError> {
+    pub(super) fn assemble(&self, suffixes: &[Vec<u8>], name: &OsStr) -> Result<(), ScanError> {
         let kept = std::mem::take(&mut *self.kept());
         let count = kept.len();
-        let (kept, left) = if by_range { ranges(kept) } else { folders(kept) };
+        let (kept, left) = if self.by_range { ranges(kept) } else { folders(kept) };
         if kept.len() != count || !left.gaps.is_empty() || !left.folders.is_empty() {
             return Err(ScanError::Gap(self.file.shown()));
         }
@@ -382,7 +381,7 @@ mod tests {
             let identity = ListingIdentity::of_bytes(b"x");
             let (journal, _) = KeyJournal::open(folder, "j".into(), &identity, by_range, false).unwrap();
             spans.into_iter().for_each(|span| journal.append(KeyRecord { span, runs: Vec::new() }).unwrap());
-            let error = journal.assemble(&[], OsStr::new("new"), by_range).unwrap_err();
+            let error = journal.assemble(&[], OsStr::new("new")).unwrap_err();
             assert!(matches!(error, ScanError::Gap(_)), "{error}");
             assert!(!place.path().join("new").exists());
             journal.file.remove();

@@ -1,10 +1,12 @@
 //! The listing of an object store: ranges of names, each listed page by page by one thread. A thread without work takes
 //! half of a range that another one lists; it asks for single names to find a border between them (`borders`). With one
-//! thread there is one range and no other request. Where a service cannot begin after a name, threads take folders.
+//! thread there is one range and no other request. Where a service cannot begin after a name, or does not
+//! list in byte order, threads take folders.
 //!
 //! A range is (after, end]: its owner drops names behind its end, which may have moved closer during a request, and the
 //! thread that moved it lists them. Both look at the end under one lock, so no name is lost or listed twice.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -248,7 +250,7 @@ impl<'a> KeyWalk<'a> {
             self.check_stop()?;
             page.clear();
             let request = KeyRequest { after, continues: pages.token(), ..KeyRequest::default() };
-            let next = self.request(thread, &request, &mut |listed| page.add(listed, &last, ""))?;
+            let next = self.request(thread, &request, &mut |listed| page.add(listed, &last))?;
             self.check_order(&mut page)?;
             let is_empty = page.is_empty();
             let Some((upto, is_over)) = self.board().take(thread, &mut page, next.is_none()) else {
@@ -276,17 +278,19 @@ impl<'a> KeyWalk<'a> {
     /// Lists a folder without its subfolders, and keeps it as a whole.
     fn list_folder(&self, thread: usize, folder: String) -> Result<(), ScanError> {
         let (mut page, mut runs, mut subfolders) = (KeyPage::default(), KeyRuns::default(), Vec::new());
-        let (mut last, mut last_folder, mut pages) = (String::new(), String::new(), PageChain::default());
+        let (mut last, mut seen, mut pages) = (String::new(), HashSet::new(), PageChain::default());
         loop {
             self.check_stop()?;
             page.clear();
             let continues = pages.token();
             let request = KeyRequest { folder: &folder, continues, by_folder: true, ..KeyRequest::default() };
-            let next = self.request(thread, &request, &mut |listed| page.add(listed, &last, &last_folder))?;
+            let next = self.request(thread, &request, &mut |listed| page.add(listed, &last))?;
             self.check_order(&mut page)?;
             self.sort_into(&page, &mut runs)?;
             last = page.last().map_or(last, str::to_owned);
-            last_folder = page.folders.last().cloned().unwrap_or(last_folder);
+            if let Some(twice) = page.folders.iter().find(|folder| !seen.insert((*folder).clone())) {
+                return Err(self.wrong(&format!("'{twice}' is listed twice")));
+            }
             subfolders.extend(self.visible(&page, &folder));
             let Some(next) = next else { break };
             pages.follow(next, page.is_empty()).map_err(|what| self.wrong(&what))?;
@@ -340,7 +344,8 @@ impl<'a> KeyWalk<'a> {
     }
 
     fn check_order(&self, page: &mut KeyPage) -> Result<(), ScanError> {
-        page.wrong().map_or(Ok(()), |what| Err(self.wrong(&format!("{what}, which is out of order"))))
+        let place = || self.task.keys.shown("");
+        page.wrong().map_or(Ok(()), |what| Err(ScanError::OutOfOrder { place: place(), what }))
     }
 
     fn check_stop(&self) -> Result<(), ScanError> {

@@ -16,7 +16,7 @@ use super::key_journal::{EarlierKeys, KeyJournal};
 use super::key_walk::{KeyCounts, KeyTask, KeyWalk};
 use super::{
     CatalogTarget, FILE, FOLDER, KeySummary, ListOptions, ListSummary, OpenCatalog, ScanError, SkipReason,
-    suffixes,
+    SkippedEntries, suffixes,
 };
 use crate::events::Events;
 use crate::file_reader::FileReader;
@@ -71,21 +71,9 @@ impl KeyScan<'_> {
         let before = if options.refresh { Some(self.before(&object, &target)?) } else { None };
         let suffixes = suffixes(options, before.as_ref())?;
         drop(before);
-        let by_range = keys.lists_after();
-        let identity = [b"objects\0".as_slice(), &keys.identity()].concat();
-        let (journal, earlier) = KeyJournal::open(
-            target.folder.below(".")?,
-            target.beside(".partial"),
-            &ListingIdentity::new(identity, &suffixes),
-            by_range,
-            // A refresh lists everything again: what an earlier listing found may have changed since.
-            options.fresh || options.refresh,
-        )?;
-        let resumed = earlier.files;
-        self.events.add_files(earlier.files, earlier.bytes);
-        let counts = self.walk(&suffixes, &journal, earlier)?;
+        let Listed { journal, counts, resumed } = self.list(&target, &suffixes)?;
         let new = target.beside(".new");
-        let written = journal.assemble(&suffixes, &new, by_range);
+        let written = journal.assemble(&suffixes, &new);
         let path = if options.output.is_some() { target.path.clone() } else { object.shown.clone().into() };
         let opened = written
             .and_then(|()| OpenCatalog::of_objects(&target.folder.path().join(&new), &keys.shown("")))
@@ -107,7 +95,46 @@ impl KeyScan<'_> {
             uploaded?;
         }
         journal.file.remove();
-        Ok(ListSummary::of_objects(path, opened, counts, resumed))
+        let keys = KeySummary {
+            requests: counts.requests,
+            names: counts.names,
+            resumed,
+            in_order: journal.by_range || !keys.lists_after(),
+        };
+        Ok(ListSummary::of_objects(path, opened, counts.skipped, keys))
+    }
+
+    /// Lists everything: by ranges of names, if the service can begin after a name and lists in byte order, and
+    /// otherwise folder by folder. SeaweedFS, and the directory buckets of S3, do not list in byte order.
+    fn list(&self, target: &CatalogTarget, suffixes: &[Vec<u8>]) -> Result<Listed, ScanError> {
+        let KeyScan { keys, options, .. } = *self;
+        let identity = [b"objects\0".as_slice(), &keys.identity()].concat();
+        let identity = ListingIdentity::new(identity, suffixes);
+        let open = |lists_ranges: bool, fresh: bool| {
+            KeyJournal::open(
+                target.folder.below(".")?,
+                target.beside(".partial"),
+                &identity,
+                lists_ranges,
+                fresh,
+            )
+        };
+        // A refresh lists everything again: what an earlier listing found may have changed since.
+        let (mut journal, earlier) = open(keys.lists_after(), options.fresh || options.refresh)?;
+        let mut resumed = earlier.files;
+        self.events.add_files(earlier.files, earlier.bytes);
+        let outcome = match self.walk(suffixes, &journal, earlier) {
+            Err(ScanError::OutOfOrder { .. }) if journal.by_range => {
+                // Closed first, because it is locked.
+                drop(journal);
+                let earlier;
+                (journal, earlier) = open(false, true)?;
+                resumed = 0;
+                self.walk(suffixes, &journal, earlier)
+            }
+            outcome => outcome,
+        };
+        Ok(Listed { counts: outcome?, journal, resumed })
     }
 
     fn walk(
@@ -150,6 +177,14 @@ impl KeyScan<'_> {
         let missing = || StoreError::Missing { name: object.shown.clone() };
         object.open(target.folder.path())?.ok_or_else(|| ScanError::Store(missing()))
     }
+}
+
+/// All names, in the journal.
+struct Listed {
+    journal: KeyJournal,
+    counts: KeyCounts,
+    /// Files that an interrupted listing had found.
+    resumed: u64,
 }
 
 /// The object that holds the catalog of a store.
@@ -206,9 +241,13 @@ impl<'a> CatalogObject<'a> {
 }
 
 impl ListSummary {
-    fn of_objects(path: PathBuf, opened: OpenCatalog, counts: KeyCounts, resumed: u64) -> ListSummary {
-        let KeyCounts { requests, names, skipped } = counts;
-        let keys = Some(KeySummary { requests, names, resumed });
+    fn of_objects(
+        path: PathBuf,
+        opened: OpenCatalog,
+        skipped: SkippedEntries,
+        keys: KeySummary,
+    ) -> ListSummary {
+        let keys = Some(keys);
         ListSummary { keys, skipped, ..ListSummary::new(path, Arc::new(opened), Default::default()) }
     }
 }

@@ -95,6 +95,8 @@ pub struct KeySummary {
     pub names: u64,
     /// Files that were taken over from an interrupted listing.
     pub resumed: u64,
+    /// Whether the server lists in byte order. Otherwise ranges of keys cannot be listed, and folders are.
+    pub in_order: bool,
 }
 
 /// Why an entry is not part of a data set.

@@ -132,7 +132,9 @@ fn failure(error: ScanError) -> Failure {
         ScanError::Keys(StoreError::Rejected { ref refusal, .. }) if refusal.is_permanent() => {
             Failure::refused(error)
         }
-        ScanError::Keys(_) | ScanError::WrongListing { .. } => Failure::incomplete(error),
+        ScanError::Keys(_) | ScanError::WrongListing { .. } | ScanError::OutOfOrder { .. } => {
+            Failure::incomplete(error)
+        }
         ScanError::Sharing(_) | ScanError::OtherCatalog { .. } => Failure::refused(error),
         ScanError::Panicked | ScanError::Gap(_) | ScanError::Build { .. } => Failure::internal(error),
         ScanError::Io { .. } | ScanError::Changed(_) | ScanError::Thread(_) => Failure::incomplete(error),

@@ -82,6 +82,7 @@ impl ListReport<'_> {
             report["keys"] = keys.names.into();
             report["keys_per_second"] = self.keys_per_second(keys).into();
             report["files_resumed"] = keys.resumed.into();
+            report["in_byte_order"] = keys.in_order.into();
         }
         report
     }
@@ -113,6 +114,9 @@ impl ListReport<'_> {
         };
         if let Some(resumed) = summary.keys.map(|keys| keys.resumed).filter(|resumed| *resumed > 0) {
             lines.push(format!("{} from the interrupted listing", counted(resumed, "file")));
+        }
+        if summary.keys.is_some_and(|keys| !keys.in_order) {
+            lines.push("listed folder by folder: the server does not list keys in byte order".to_owned());
         }
         lines.push(format!(
             "catalog of {} ({:.1} bytes per file) in {span}, {rate}",
