@@ -244,6 +244,29 @@ fn a_server_that_asks_for_patience_gets_it() {
     );
 }
 
+#[test]
+fn a_stall_is_reported_with_object_range_attempt_and_server() {
+    let (dir, place) = (Dir::small(), Place::s3());
+    let url = place.url("data");
+    place
+        .with(dir.feedline(&["generate", "w.yaml", "--quiet", "--data-dir", &url]).set(&SETTINGS))
+        .run()
+        .exits(0);
+    let get = |trouble| Rule::new(trouble).only(Ask::Get).key(BAD);
+    let proxy =
+        Proxy::to(&place.endpoint).rule(get(Trouble::Status(500)).limit(1)).rule(get(Trouble::Stall)).start();
+    let args = ["run", "w.yaml", "--quiet", "--no-calibration", "--stall-timeout", "3s", "--data-dir", &url];
+    let patient = ["storage.silence_timeout=60"];
+    let command = dir.feedline(&args).set(&SETTINGS).set(&patient);
+    let done = place.through(&proxy).with(command).start().wait_for(LIMIT);
+    let server = proxy.endpoint().trim_start_matches("http://").to_owned();
+    done.exits(4)
+        .says("no progress for ")
+        .says(&format!("read {BAD} at bytes 0 to "))
+        .says(&format!(", attempt 2 on {server}, for "));
+    assert_eq!((proxy.struck(0), proxy.struck(1)), (1, 1));
+}
+
 /// A data set of two objects with three parts each and of small ones.
 const WRITTEN: [&str; 6] = [
     "dataset.format=jpeg",

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use model::extent::Extent;
+
 use crate::Operation;
 
 /// The operations of one reader. Aligned to a cache line, so that readers of two threads do not share one.
@@ -12,11 +14,12 @@ use crate::Operation;
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Track {
-    /// The current operation, and its offset in the file.
+    /// The current operation, its offset in the file, and its length; 0 if that is not known.
     operation: AtomicU8,
     offset: AtomicU64,
+    len: AtomicU64,
     ended: AtomicU64,
-    /// The attempt at a request and the number of the server that it was sent to; 0 if there are no attempts.
+    /// The attempt at a request and the number of the server that it is made to; 0 if there are no attempts.
     attempt: AtomicU64,
 }
 
@@ -28,6 +31,7 @@ impl Default for Track {
         Track {
             operation: AtomicU8::new(NONE),
             offset: AtomicU64::new(0),
+            len: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             attempt: AtomicU64::new(0),
         }
@@ -38,10 +42,13 @@ impl Track {
     pub fn begin(&self, operation: Operation, offset: u64) {
         self.operation.store(operation as u8, Ordering::Relaxed);
         self.offset.store(offset, Ordering::Relaxed);
+        self.len.store(0, Ordering::Relaxed);
     }
 
-    /// An attempt at a request is sent to a server.
-    pub fn attempt(&self, attempt: u32, server: usize) {
+    /// An attempt to read a range from a server begins, with making a connection if there is none.
+    pub fn attempt(&self, range: Extent, attempt: u32, server: usize) {
+        self.begin(Operation::Read, range.offset);
+        self.len.store(range.len, Ordering::Relaxed);
         self.attempt.store(u64::from(attempt) << 32 | server as u64 & 0xffff_ffff, Ordering::Relaxed);
     }
 
@@ -72,9 +79,10 @@ impl Track {
         Operation::ALL.into_iter().find(|operation| *operation as u8 == number)
     }
 
-    /// The offset in the file of the current operation, or else of the last one.
-    pub fn offset(&self) -> u64 {
-        self.offset.load(Ordering::Relaxed)
+    /// The range in the file of the current operation, or else of the last one. Its length is 0 if it is not known.
+    pub fn range(&self) -> Extent {
+        let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        Extent { offset: load(&self.offset), len: load(&self.len) }
     }
 }
 
@@ -89,11 +97,15 @@ mod tests {
         for (count, operation) in Operation::ALL.into_iter().enumerate() {
             track.begin(operation, 7);
             assert_eq!(
-                (track.operation(), track.offset(), track.ended()),
-                (Some(operation), 7, count as u64)
+                (track.operation(), track.range(), track.ended()),
+                (Some(operation), Extent { offset: 7, len: 0 }, count as u64)
             );
             track.end();
             assert_eq!((track.operation(), track.ended()), (None, count as u64 + 1));
         }
+        let range = Extent { offset: 10, len: 5 };
+        track.attempt(range, 2, 3);
+        assert_eq!((track.operation(), track.range()), (Some(Operation::Read), range));
+        assert_eq!(track.last_attempt(), Some((2, 3)));
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use model::extent::Extent;
 use model::units::Nanos;
 use store::Track;
 
@@ -77,7 +78,8 @@ pub(crate) struct ReaderWait {
     pub(crate) reader: usize,
     pub(crate) step: u64,
     pub(crate) file: u64,
-    pub(crate) offset: u64,
+    /// What it reads of the file; the length is 0 if it is not known.
+    pub(crate) range: Extent,
     /// Description of the operation.
     pub(crate) operation: String,
     /// The attempt at a request, and the number of its server.
@@ -141,7 +143,7 @@ impl StatusBoard {
                     reader,
                     step,
                     file,
-                    offset: track.offset(),
+                    range: track.range(),
                     operation,
                     attempt: track.last_attempt(),
                 });
@@ -175,7 +177,7 @@ mod tests {
         let waits = status.waits(&assignment);
         let said: Vec<_> = waits.iter().map(|w| (w.queue, w.reader, w.file, w.operation.as_str())).collect();
         assert_eq!(said, [(1, 0, 4, "fetch"), (0, 1, 17, "read"), (0, 0, 16, "read (metadata)")]);
-        assert_eq!((waits[1].offset, waits[1].step), (4096, 3));
+        assert_eq!((waits[1].range.offset, waits[1].step), (4096, 3));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A phase as the watchdog sees it: what counts as progress, what takes time by plan, and the pending operations.
 
+use model::extent::Extent;
+
 use crate::accelerators::Drive;
 use crate::loader::{PhaseFailure, PhaseRun};
 use crate::watchdog::Watched;
@@ -35,14 +37,17 @@ impl Watched for PhaseWatch<'_, '_> {
                 let server = run.input.store.server(server).unwrap_or_default();
                 format!(", attempt {attempt} on {server}")
             });
+            let place = match wait.range {
+                Extent { offset, len: 0 } => format!("at byte {offset}"),
+                range => format!("at bytes {} to {}", range.offset, range.end() - 1),
+            };
             format!(
-                "rank {}, reader {}, step {}: {} {} at byte {}{attempt}, for {}",
+                "rank {}, reader {}, step {}: {} {} {place}{attempt}, for {}",
                 run.first_rank + wait.queue as u64,
                 wait.reader,
                 wait.step,
                 wait.operation,
                 run.file_name(wait.file),
-                wait.offset,
                 now.since(wait.since)
             )
         });

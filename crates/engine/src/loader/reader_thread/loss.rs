@@ -14,7 +14,7 @@ impl ReaderThread<'_, '_, '_> {
         }
         let (run, reader) = (self.run, &mut self.readers[place]);
         let ((rank, step), number) = (self.at_work, reader.file(run));
-        let (file, offset) = (run.file_name(number), self.station.tracks[place].offset());
+        let (file, offset) = (run.file_name(number), self.station.tracks[place].range().offset);
         self.emitter.emit(run.events, run.clock.now(), Event::ErrorMet { rank, step });
         let example = ErrorExample { rank, step, file, offset, message: cause.to_string() };
         self.delivered.errors.add(cause.kind(), example);

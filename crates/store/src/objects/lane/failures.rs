@@ -125,6 +125,7 @@ impl ObjectLane<'_> {
     /// Ends the fetch of a request that is not in flight, and its other requests.
     pub(super) fn fail_fetch(&mut self, number: usize, error: StoreError, now: Nanos) {
         let reader = self.parts.get(number).reader;
+        self.show(number);
         self.parts.remove(number);
         let fetch = &mut self.readers[reader];
         fetch.trouble.get_or_insert(error);

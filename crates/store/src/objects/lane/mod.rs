@@ -28,13 +28,15 @@ use super::site::Site;
 use super::stream::{Stream, StreamError};
 use crate::limits::allow_files;
 use crate::{Fetch, FetchWait, FinishedFetch, Lane, Operation, Spans, StoreError, Traffic, Waker};
-use parts::{DelayedPart, FirstAttempt, Parts, ReaderFetch, largest};
-use poller::{Poller, Ready, ticks};
+use parts::{DelayedPart, FirstAttempt, Part, Parts, ReaderFetch, largest};
+use poller::{Poller, Ready, TICK, ticks};
 use slots::{EndpointConnections, Slots};
 
 /// Bytes that are received at once if they are not kept. Larger windows leave the CPU's cache, smaller ones take more
 /// calls.
 const WINDOW: usize = model::plan::WINDOW_BYTES as usize;
+/// Ticks without a byte, one second in all, after which a request is one that the watchdog may ask about.
+const QUIET: u64 = 1_000_000_000 / TICK.0;
 
 pub(crate) struct ObjectLane<'a> {
     site: &'a Site,
@@ -107,7 +109,6 @@ impl<'a> ObjectLane<'a> {
             let tick = self.poller.ticks;
             let part = self.parts.get(number);
             // Relaxed: the flag publishes no other data. The first request of a fetch is always made.
-            let reader = part.reader;
             let is_begun = part.place > 0 || part.first.is_some();
             if is_begun && self.traffic.give_up.load(Ordering::Relaxed) {
                 self.fail_fetch(number, StoreError::GivenUp, now);
@@ -115,35 +116,40 @@ impl<'a> ObjectLane<'a> {
             }
             part.first.get_or_insert(FirstAttempt { at: now, tick });
             part.attempts += 1;
-            self.traffic.begin(reader, Operation::Read, part.range.offset);
+            self.turn = (self.turn + 1) % self.endpoints.len();
+            part.endpoint = self.turn;
             self.in_flight += 1;
+            self.show(number);
             match self.connection(number, now) {
                 Ok(connection) if connection.stage == Stage::Idle => self.send(connection, number, now),
                 Ok(mut connection) => {
                     connection.part = Some(number);
-                    self.parts.get(number).endpoint = connection.endpoint;
                     self.slots.put(connection);
                 }
                 Err(Errno::MFILE | Errno::NFILE) if self.wait_for_files(number) => {}
                 Err(cause) => {
-                    let endpoint = self.turn;
-                    self.parts.get(number).endpoint = endpoint;
                     self.attempt_failed(number, AttemptFailure::NotConnected, &StreamError::Lost(cause), now);
                 }
             }
         }
     }
 
-    /// A connection for a request: one that is idle, or a new one. Endpoints take turns.
+    /// Shows the watchdog what a request asks for and of which server.
+    fn show(&mut self, number: usize) {
+        let part = *self.parts.get(number);
+        if let Some(track) = self.traffic.tracks.get(part.reader) {
+            track.attempt(part.rest(), part.attempts, part.endpoint);
+        }
+    }
+
+    /// A connection to the endpoint of a request: one that is idle, or a new one.
     fn connection(&mut self, number: usize, now: Nanos) -> Result<Box<Connection>, Errno> {
-        self.turn = (self.turn + 1) % self.endpoints.len();
-        let afresh = self.parts.get(number).afresh;
-        while !afresh && let Some(token) = self.endpoints[self.turn].idle.pop() {
+        let Part { endpoint, afresh, .. } = *self.parts.get(number);
+        while !afresh && let Some(token) = self.endpoints[endpoint].idle.pop() {
             if let Some(connection) = self.slots.take(token) {
                 return Ok(connection);
             }
         }
-        let endpoint = self.turn;
         let made = self.endpoints[endpoint].made;
         // Before the attempt: one that fails at once must be followed by one to the next address.
         self.endpoints[endpoint].made = made.wrapping_add(1);
@@ -184,7 +190,6 @@ impl<'a> ObjectLane<'a> {
     fn send(&mut self, mut connection: Box<Connection>, number: usize, now: Nanos) {
         connection.part = Some(number);
         let part = self.parts.get(number);
-        part.endpoint = connection.endpoint;
         let fetch = &self.readers[part.reader];
         let rest = part.rest();
         let (method, range) = match rest {
@@ -196,9 +201,6 @@ impl<'a> ObjectLane<'a> {
         let request = BareRequest { method, key, query: "", range };
         self.signer.write(&mut connection.out, &self.site.endpoints[connection.endpoint], &request);
         part.credential = self.signer.version();
-        if let Some(track) = self.traffic.tracks.get(part.reader) {
-            track.attempt(part.attempts, connection.endpoint);
-        }
         self.spans.requests.requests += 1;
         connection.begin(now, self.poller.ticks);
         self.transmit(connection, now);
@@ -300,13 +302,15 @@ impl<'a> ObjectLane<'a> {
         self.in_flight -= 1;
         self.spans.requests.answered += 1;
         self.spans.read.record(now.since(part.first.map_or(now, |first| first.at)));
-        self.traffic.end(part.reader);
         let fetch = &mut self.readers[part.reader];
         fetch.brought.reads += 1;
         fetch.brought.bytes += part.range.len;
         fetch.parts_left -= 1;
         if fetch.parts_left == 0 {
-            self.end(part.reader, now);
+            return self.end(part.reader, now);
+        }
+        if let Some(track) = self.traffic.tracks.get(part.reader) {
+            track.count();
         }
     }
 
@@ -317,9 +321,7 @@ impl<'a> ObjectLane<'a> {
             self.spans.requests.failed_bytes += fetch.received;
         }
         let (outcome, kept) = fetch.end();
-        if outcome.is_err() {
-            self.traffic.end(reader);
-        }
+        self.traffic.end(reader);
         self.busy -= 1;
         self.done.push_back(FinishedFetch { reader, at, began, outcome, kept });
     }
@@ -339,9 +341,15 @@ impl<'a> ObjectLane<'a> {
         let silence = ticks(self.site.options.retry.silence);
         for slot in 0..self.slots.connections.len() {
             let Some(connection) = &self.slots.connections[slot] else { continue };
-            if connection.part.is_some() && tick.saturating_sub(connection.moved) > silence {
+            let (Some(number), quiet) = (connection.part, tick.saturating_sub(connection.moved)) else {
+                continue;
+            };
+            if quiet > silence {
                 let token = connection.token;
                 self.fall_silent(token, now);
+            } else if quiet > QUIET {
+                // Of several requests of a reader, the one that does not move is shown.
+                self.show(number);
             }
         }
         // Relaxed: the flag publishes no other data.

@@ -344,6 +344,54 @@ fn answers_out_of_a_cache_are_counted() {
     assert_eq!(lane.take_spans().requests.from_caches, 1);
 }
 
+/// What the watchdog sees of a fetch that does not end, after this time.
+fn shown(site: &Site, transfer: usize, after: Duration) -> (Option<Operation>, Extent, Option<(u32, usize)>) {
+    let tracks = [crate::Track::default()];
+    let traffic = Traffic { transfer, tracks: &tracks, ..Traffic::untimed() };
+    let mut lane = ObjectLane::new(site, traffic).unwrap();
+    let (name, whole) = (Name::new("k").unwrap(), [Extent { offset: 0, len: BYTES }]);
+    let (purpose, version, at, into) = (Purpose::Upkeep, None, Nanos::ZERO, None);
+    let asked = Fetch {
+        name: &name,
+        purpose,
+        ranges: &whole,
+        file_bytes: BYTES,
+        version,
+        keep_open: false,
+        at,
+        into,
+    };
+    lane.submit(0, asked);
+    let begin = Instant::now();
+    while begin.elapsed() < after {
+        lane.wait(Nanos(10_000_000));
+        assert!(lane.reap().is_none());
+    }
+    (tracks[0].operation(), tracks[0].range(), tracks[0].last_attempt())
+}
+
+#[test]
+fn the_watchdog_sees_the_attempt_from_its_beginning() {
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let site = site(&[format!("https://{}", mute.local_addr().unwrap())], quick());
+    let whole = Extent { offset: 0, len: BYTES };
+    for (after, attempt) in [(100, 1), (300, 2)] {
+        let seen = shown(&site, 1 << 20, Duration::from_millis(after));
+        assert_eq!(seen, (Some(Operation::Read), whole, Some((attempt, 0))), "while it connects");
+    }
+}
+
+#[test]
+fn the_watchdog_sees_the_request_that_does_not_move() {
+    let server = Server::start(|_, request| match request.range {
+        Some((8192, _)) => Reply::Silence,
+        _ => RIGHT,
+    });
+    let policy = RetryPolicy { silence: Nanos(30_000_000_000), ..quick() };
+    let seen = shown(&site(&[server.url()], policy), 4096, Duration::from_millis(1500));
+    assert_eq!(seen, (Some(Operation::Read), Extent { offset: 8192, len: 4096 }, Some((1, 0))));
+}
+
 #[test]
 fn permanent_errors_are_not_repeated() {
     for (reply, kind, words) in [
