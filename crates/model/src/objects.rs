@@ -161,7 +161,7 @@ pub struct ObjectOptions {
     /// URLs of servers, over which connections are distributed; none: the service's own.
     pub endpoints: Vec<String>,
     pub region: Option<String>,
-    /// Whether the bucket is in the path of a request and not in the host name; `None`: if an endpoint is given.
+    /// Whether the bucket is in the path of a request and not in the host name; `None`: see `names_bucket_in_path`.
     pub path_style: Option<bool>,
     /// The account, for Azure.
     pub account: Option<String>,
@@ -187,6 +187,13 @@ impl ObjectOptions {
     /// Whether any connection is encrypted, as those to the services' own servers are.
     pub fn is_encrypted(&self) -> bool {
         self.endpoints.is_empty() || self.endpoints.iter().any(|endpoint| !endpoint.starts_with("http://"))
+    }
+
+    /// Whether the path of a request contains the bucket. The host name does only in S3, and only for its own servers:
+    /// other ones often have no such names, and a bucket with dots does not match the certificate.
+    pub fn names_bucket_in_path(&self, place: &ObjectPlace) -> bool {
+        let default = !self.endpoints.is_empty() || place.bucket.contains('.');
+        place.service != Service::S3 || self.path_style.unwrap_or(default)
     }
 }
 
@@ -233,6 +240,24 @@ mod tests {
         );
         assert_eq!(place.join("./data/").to_string(), "gs://b/p/data");
         assert_eq!(ObjectPlace::parse(Service::Azure, "b").join("x").to_string(), "az://b/x");
+    }
+
+    #[test]
+    fn buckets_are_in_host_names_of_amazon_only() {
+        let own = vec!["http://h:9".to_owned()];
+        let s3 = |bucket: &str| ObjectPlace::parse(Service::S3, bucket);
+        for (place, endpoints, path_style, expected) in [
+            (s3("b"), Vec::new(), None, false),
+            (s3("b"), Vec::new(), Some(true), true),
+            (s3("b.example"), Vec::new(), None, true),
+            (s3("b.example"), Vec::new(), Some(false), false),
+            (s3("b"), own.clone(), None, true),
+            (s3("b"), own, Some(false), false),
+            (ObjectPlace::parse(Service::Gcs, "b"), Vec::new(), Some(false), true),
+        ] {
+            let options = ObjectOptions { endpoints, path_style, ..ObjectOptions::default() };
+            assert_eq!(options.names_bucket_in_path(&place), expected, "{place:?} {options:?}");
+        }
     }
 
     #[test]

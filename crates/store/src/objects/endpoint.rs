@@ -91,17 +91,11 @@ fn default_url(place: &ObjectPlace, options: &ObjectOptions) -> Result<String, S
     })
 }
 
-/// Whether the bucket is part of the path. Buckets with dots do not match the certificates of the services.
-fn is_in_path(place: &ObjectPlace, options: &ObjectOptions) -> bool {
-    let default = !options.endpoints.is_empty() || place.bucket.contains('.');
-    place.service != Service::S3 || options.path_style.unwrap_or(default)
-}
-
 fn endpoint(url: &str, place: &ObjectPlace, options: &ObjectOptions) -> Result<Endpoint, StoreError> {
     let Url { tls, host, port, path, .. } = Url::parse(url).ok_or_else(|| no_url(url))?;
     let mut base = path.trim_end_matches('/').to_owned();
     let mut name = host.clone();
-    if is_in_path(place, options) {
+    if options.names_bucket_in_path(place) {
         base.push('/');
         encode(&mut base, place.bucket.as_bytes());
     } else {

@@ -134,7 +134,7 @@ fn s3(
     endpoint: Option<&str>,
     wire: Wire,
 ) -> object_store::Result<Arc<dyn LibraryClient>> {
-    let virtual_host = !options.path_style.unwrap_or(endpoint.is_some());
+    let virtual_host = !options.names_bucket_in_path(place);
     let mut builder = AmazonS3Builder::new()
         .with_bucket_name(&place.bucket)
         .with_region(options.region.as_deref().unwrap_or("us-east-1"))

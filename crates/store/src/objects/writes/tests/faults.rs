@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use model::objects::{CredentialSource, ObjectOptions};
+use model::objects::{CredentialSource, ObjectOptions, ObjectPlace, RetryPolicy, Service};
 use model::requests::AttemptFailure;
 use model::secret::Secret;
 use model::units::Nanos;
@@ -339,4 +339,24 @@ fn a_source_of_credentials_that_is_not_there_is_named_soon() {
         ObjectOptions { credentials: CredentialSource::Library(settings), ..ObjectOptions::default() };
     let error = Writes::open(&place(), &options).unwrap_err().to_string();
     assert!(error.contains("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"), "{error}");
+}
+
+/// The certificate of the service does not match a name with more dots, so the host has no bucket in its name.
+#[test]
+fn a_bucket_with_dots_is_in_the_path() {
+    for (bucket, host) in
+        [("plain", "plain.s3.us-east-1.amazonaws.com"), ("with.dots", "s3.us-east-1.amazonaws.com")]
+    {
+        let server = ScriptedServer::start(&[Answer(502, "", "")]);
+        let options = ObjectOptions {
+            endpoints: Vec::new(),
+            proxy: Some(Secret::new(format!("http://{}", server.address))),
+            retry: RetryPolicy { attempts: 1, ..quick() },
+            ..server.options()
+        };
+        let place = ObjectPlace::parse(Service::S3, bucket);
+        let writes = Writes::open(&place, &options).unwrap();
+        writes.put("a/key", b"hello", PutCondition::Always).unwrap_err();
+        assert_eq!(server.lines(), [format!("CONNECT {host}:443")]);
+    }
 }
