@@ -21,6 +21,9 @@ pub enum Warning {
     NoEffect { keys: Vec<KeyOrigin>, why: String },
     /// A key or a variable that describes an object store, but is not used.
     Unused { setting: String, why: String },
+    /// A profile of the AWS configuration that is named, or is the default, but cannot be read. Its credentials are not
+    /// needed.
+    ProfileNotRead { profile: String, why: String },
     /// A name that the key had in earlier versions of DLIO.
     OtherSpelling { at: KeyOrigin, key: String },
     /// A key that is not in the table of keys, and what it may mean.
@@ -44,7 +47,10 @@ impl Warning {
             Warning::OtherSpelling { at, .. }
             | Warning::UnknownKey { at, .. }
             | Warning::NoReaders { at } => concern(at),
-            Warning::Unused { .. } | Warning::PartOfDataSet { .. } | Warning::PlaceNotRead { .. } => true,
+            Warning::Unused { .. }
+            | Warning::ProfileNotRead { .. }
+            | Warning::PartOfDataSet { .. }
+            | Warning::PlaceNotRead { .. } => true,
         };
         concerns.then_some(self)
     }
@@ -55,6 +61,7 @@ impl Warning {
             Warning::NoEffect { keys, .. } if keys.len() == 1 => "remove it".into(),
             Warning::NoEffect { .. } => "remove them".into(),
             Warning::Unused { .. } => "remove it, or what is used instead".into(),
+            Warning::ProfileNotRead { .. } => "correct it if its region or endpoint is needed".into(),
             Warning::OtherSpelling { key, .. } => format!("write '{key}', the current name"),
             Warning::UnknownKey { .. } => "remove or correct it".into(),
             Warning::PartOfDataSet { generated, .. } => {
@@ -71,6 +78,7 @@ impl fmt::Display for Warning {
         match self {
             Warning::NoEffect { keys, why } => no_effect(f, keys, why),
             Warning::Unused { setting, why } => write!(f, "{setting} is not used: {why}"),
+            Warning::ProfileNotRead { profile, why } => write!(f, "{profile} is not used: {why}"),
             Warning::OtherSpelling { at, key } => {
                 write!(
                     f,

@@ -96,7 +96,7 @@ pub(crate) fn placed(
         Location::Objects(there) if selection.plan().is_objects() => {
             let user = StoreUser { process: ask.process.number, readers: ask.readers_of_process(spec) };
             let environment = |name: &str| std::env::var(name).ok();
-            let (options, unused) = objects::options(spec, there.service, user, &environment)?;
+            let (options, unused) = objects::options(spec, there, user, &environment)?;
             warnings = unused;
             selection.with_objects(options, engine::meter::unix_seconds)
         }

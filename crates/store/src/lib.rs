@@ -93,6 +93,7 @@ pub use listing::{EntryKind, FolderListing, Hint, Listing, NameStream, Prefix, m
 pub use mapped::MappedFile;
 pub use model::plan::{Mode, Threads};
 pub use null::Null;
+pub use objects::endpoint::avoids_proxy;
 pub use objects::keys::{KeyListing, KeyRequest, ListedName};
 pub use objects::store::ObjectStore;
 pub use posix::Posix;

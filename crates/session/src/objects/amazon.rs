@@ -2,124 +2,132 @@
 
 use model::objects::CredentialSource;
 use model::secret::Secret;
-use model::spec::address_mistake;
+use model::warning::Warning;
 
-use super::network::{endpoints, with_scheme};
-use super::profile::{self, Profile};
-use super::{Found, Given, StoreUser, library, refused};
+use super::network::{AddressSources, endpoints};
+use super::profile::{self, Profile, UnusableProfile};
+use super::{
+    ACCESS_KEY, ANONYMOUS, Found, Given, NamedValue, REGION, StoreUser, because, library, refused, unsigned,
+};
 use crate::error::Error;
 
 const ENDPOINTS: [&str; 3] = ["S3_ENDPOINT_URIS", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
 /// Variables of mlpstorage that DLIO does not read either.
 const IGNORED_ENDPOINTS: [&str; 3] = ["S3_ENDPOINT_TEMPLATE", "S3_ENDPOINT_FILE", "S3_ENDPOINT"];
+const REGIONS: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
+const PROFILES: [&str; 2] = ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"];
 const PROFILE_KEY: &str = "storage.storage_options.s3_profile";
+const TOKENS: [&str; 2] = ["AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN"];
+const KEY_ID: &str = "AWS_ACCESS_KEY_ID";
+const SECRET: &str = "AWS_SECRET_ACCESS_KEY";
+const WEB_IDENTITY: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
+/// GDAL's variable for public buckets; `--no-sign-request` is the flag of Amazon's own program.
+const NO_SIGN: &str = "AWS_NO_SIGN_REQUEST";
 const BY_METADATA: &str = "the instance metadata service, because no keys, profile or role were found";
 
 pub(super) fn find(given: &mut Given<'_>, user: StoreUser) -> Result<Found, Error> {
-    let by_variable = given.variable("AWS_PROFILE").or_else(|| given.variable("AWS_DEFAULT_PROFILE"));
-    let named = match (&given.keys.s3_profile, &by_variable) {
-        (Some(name), _) => Some((PROFILE_KEY, name.as_str())),
-        (None, Some(name)) => Some(("AWS_PROFILE", name.as_str())),
-        (None, None) => None,
-    };
-    let profile = profile::read(given, named)?;
-    if given.keys.s3_profile.is_some() && by_variable.is_some() {
-        given.unused("AWS_PROFILE", &format!("{PROFILE_KEY} is given"));
-    }
-    let (credentials, credentials_from) = credentials(given, &profile)?;
-    let mut found = endpoints(given, user, &ENDPOINTS)?;
+    let of_key = given.keys.s3_profile.clone().map(|name| (PROFILE_KEY.to_owned(), name));
+    let named = given.pick(of_key.into_iter().chain(given.variables(&PROFILES)).collect());
+    let read = profile::read(given, named.as_ref());
+    let (credentials, credentials_from) = credentials(given, &read)?;
+    let profile = read.unwrap_or_else(|UnusableProfile { name, why }| {
+        given.warnings.push(Warning::ProfileNotRead { profile: name, why });
+        Profile::default()
+    });
+    let (variables, last) = (&ENDPOINTS[..], profile.named("endpoint_url"));
+    let endpoints = endpoints(given, user, AddressSources { keys: Vec::new(), variables, last })?;
     given.unused_variables(&IGNORED_ENDPOINTS, "feedline reads S3_ENDPOINT_URIS and AWS_ENDPOINT_URL");
-    if let Some(endpoint) = profile.get("endpoint_url").filter(|_| found.is_empty()) {
-        if let Some((what, help)) = address_mistake(endpoint) {
-            let name = &profile.name;
-            return Err(refused(format!("endpoint_url in the profile '{name}' {what}; {help}")));
-        }
-        found.push(with_scheme(endpoint, given.keys.secure));
-    }
-    let of_profile = match profile.get("s3.addressing_style") {
-        Some("path") => Some(true),
-        Some("virtual") => Some(false),
-        _ => None,
-    };
-    let ca_bundle = given.variable("AWS_CA_BUNDLE");
-    if given.keys.ca_bundle.is_some() && ca_bundle.is_some() {
-        given.unused("AWS_CA_BUNDLE", "storage.ca_bundle is given");
-    }
     Ok(Found {
-        endpoints: found,
-        region: region(given, &profile),
-        path_style: if given.keys.s3_force_path_style { Some(true) } else { of_profile },
+        endpoints,
+        region: region(given, profile.named("region")),
+        path_style: path_style(given, &profile),
         account: None,
         credentials,
         credentials_from,
-        ca_bundle: ca_bundle.or_else(|| profile.get("ca_bundle").map(str::to_owned)),
+        ca_bundle: profile.named("ca_bundle"),
     })
 }
 
-fn region(given: &mut Given<'_>, profile: &Profile) -> Option<String> {
-    let variables = ["AWS_REGION", "AWS_DEFAULT_REGION"];
-    match (&given.keys.region, given.first(&variables)) {
-        (Some(region), Some((name, other))) if other != *region => {
-            given.unused(name, "storage.storage_options.region is given");
-            Some(region.clone())
-        }
-        (Some(region), _) => Some(region.clone()),
-        (None, Some((_, region))) => Some(region),
-        (None, None) => profile.get("region").map(str::to_owned),
+fn region(given: &mut Given<'_>, of_profile: Option<NamedValue>) -> Option<String> {
+    let of_key = given.keys.region.clone().map(|region| (REGION.to_owned(), region));
+    let all = of_key.into_iter().chain(given.variables(&REGIONS)).chain(of_profile).collect();
+    given.pick(all).map(|(_, region)| region)
+}
+
+fn path_style(given: &mut Given<'_>, profile: &Profile) -> Option<bool> {
+    let of_key = given.keys.s3_force_path_style.then_some(true);
+    let key = "storage.storage_options.s3_force_path_style";
+    let of_profile = profile.named("s3.addressing_style").and_then(|(name, style)| match style.as_str() {
+        "path" => Some((name, true)),
+        "virtual" => Some((name, false)),
+        _ => None,
+    });
+    let of_key = of_key.map(|style| (key.to_owned(), style));
+    given.pick(of_key.into_iter().chain(of_profile).collect()).map(|(_, style)| style)
+}
+
+/// The credentials, and where they come from. An unusable profile is an error only if they have to come from it.
+fn credentials(
+    given: &mut Given<'_>,
+    profile: &Result<Profile, UnusableProfile>,
+) -> Result<(CredentialSource, String), Error> {
+    let token = given.keys.session_token.as_ref();
+    let keys = given.access_key(token)?;
+    if token.is_some() && keys.is_none() {
+        given.unused("storage.storage_options.session_token", &format!("{ACCESS_KEY} is not given"));
+    }
+    let of_environment = [KEY_ID, SECRET].map(|name| given.variable(name).is_some());
+    let chosen = given.choose(&[
+        (ANONYMOUS, given.keys.anonymous),
+        (ACCESS_KEY, keys.is_some()),
+        // If something better is given, other values of the profile still count.
+        (PROFILE_KEY, given.keys.s3_profile.is_some() && !given.keys.anonymous && keys.is_none()),
+        (NO_SIGN, given.is_true(NO_SIGN)),
+        (if of_environment[0] { KEY_ID } else { SECRET }, of_environment.contains(&true)),
+        (WEB_IDENTITY, given.variable(WEB_IDENTITY).is_some()),
+    ]);
+    if !of_environment.contains(&true) {
+        given.unused_variables(&TOKENS, &format!("{KEY_ID} is not set"));
+    }
+    if let (Some(chosen), Ok(profile)) = (chosen.filter(|chosen| *chosen != PROFILE_KEY), profile) {
+        report_key_of(given, profile, chosen);
+    }
+    let usable = || profile.as_ref().map_err(UnusableProfile::error);
+    match (chosen, keys) {
+        (Some(ACCESS_KEY), Some(keys)) => Ok((keys, "keys of the workload".to_owned())),
+        (Some(why @ (ANONYMOUS | NO_SIGN)), _) => Ok(unsigned(why)),
+        (Some(PROFILE_KEY), _) => of_profile(usable()?)?.ok_or_else(|| {
+            let name = given.keys.s3_profile.as_deref().unwrap_or_default();
+            refused(format!("{PROFILE_KEY} names the profile '{name}', which has no access key"))
+        }),
+        (Some(KEY_ID | SECRET), _) => by_variables(given),
+        (Some(_), _) => web_identity(given),
+        (None, _) => match of_profile(usable()?)? {
+            Some(found) => Ok(found),
+            None => role(given),
+        },
     }
 }
 
-/// The credentials, and where they come from.
-fn credentials(given: &mut Given<'_>, profile: &Profile) -> Result<(CredentialSource, String), Error> {
-    let keys = given.access_key()?;
-    let by_profile_key = given.keys.s3_profile.is_some();
-    let of_environment = ["AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE"];
-    let ways = [("storage.storage_options.access_key_id", keys.is_some()), (PROFILE_KEY, by_profile_key)];
-    if given.keys.anonymous {
-        given.unused_keys(&ways, "storage.anonymous is true");
-        given.unused_variables(&of_environment, "storage.anonymous is true");
-        return Ok((CredentialSource::Anonymous, "none: storage.anonymous is true".to_owned()));
-    }
-    if let Some(keys) = keys {
-        let why = "storage.storage_options.access_key_id is given";
-        given.unused_keys(&ways[1..], why);
-        given.unused_variables(&of_environment, why);
-        return Ok((keys, "keys of the workload".to_owned()));
-    }
-    if by_profile_key {
-        given.unused_variables(&of_environment, &format!("{PROFILE_KEY} is given"));
-        return of_profile(profile)?.ok_or_else(|| {
-            refused(format!("{PROFILE_KEY} names the profile '{}', which has no access key", profile.name))
-        });
-    }
-    if let Some(keys) = by_variables(given)? {
-        if profile.get("aws_access_key_id").is_some() && profile.name != "default" {
-            given.unused(
-                &format!("the access key of the profile '{}'", profile.name),
-                "AWS_ACCESS_KEY_ID is set",
-            );
-        }
-        given.unused_variables(&of_environment[1..], "AWS_ACCESS_KEY_ID is set");
-        return Ok((keys, "environment: AWS_ACCESS_KEY_ID".to_owned()));
-    }
-    if let Some(found) = web_identity(given)? {
-        return Ok(found);
-    }
-    match of_profile(profile)? {
-        Some(found) => Ok(found),
-        None => role(given),
+/// Reports the access key of a profile that something else wins over. The profile `default` is reported only if it is
+/// named: variables beside it are usual.
+fn report_key_of(given: &mut Given<'_>, profile: &Profile, chosen: &str) {
+    let is_named = given.keys.s3_profile.is_some() || !given.variables(&PROFILES).is_empty();
+    if is_named && profile.get("aws_access_key_id").is_some() {
+        given.unused(&format!("the access key of the profile '{}'", profile.name), &because(chosen));
     }
 }
 
 /// The access key in the environment; an error if it is not complete.
-fn by_variables(given: &Given<'_>) -> Result<Option<CredentialSource>, Error> {
-    let [id, secret] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| given.secret(&[name]));
-    let token = given.secret(&["AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN"]).map(|(_, token)| token);
+fn by_variables(given: &mut Given<'_>) -> Result<(CredentialSource, String), Error> {
+    let [id, secret] = [KEY_ID, SECRET].map(|name| given.secret(&[name]));
+    let token = given.secret(&TOKENS).map(|(_, token)| token);
     match (id, secret) {
-        (Some((_, id)), Some((_, secret))) => Ok(Some(CredentialSource::Keys { id, secret, token })),
-        (None, None) => Ok(None),
-        (Some(_), None) => Err(refused(missing("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))),
-        (None, Some(_)) => Err(refused(missing("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"))),
+        (Some((_, id)), Some((_, secret))) => {
+            Ok((CredentialSource::Keys { id, secret, token }, format!("environment: {KEY_ID}")))
+        }
+        (Some(_), _) => Err(refused(missing(KEY_ID, SECRET))),
+        (None, _) => Err(refused(missing(SECRET, KEY_ID))),
     }
 }
 
@@ -127,29 +135,21 @@ fn missing(there: &str, other: &str) -> String {
     format!("{there} is set, but {other} is not; set both, or neither")
 }
 
-fn web_identity(given: &Given<'_>) -> Result<Option<(CredentialSource, String)>, Error> {
+fn web_identity(given: &mut Given<'_>) -> Result<(CredentialSource, String), Error> {
     let [file, role, session, sts] =
-        ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_ENDPOINT_URL_STS"]
+        [WEB_IDENTITY, "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_ENDPOINT_URL_STS"]
             .map(|name| given.secret(&[name]).map(|(_, value)| value));
-    let region = given.keys.region.clone().map(Secret::new);
-    let region = region.or_else(|| Some(given.secret(&["AWS_REGION", "AWS_DEFAULT_REGION"])?.1));
-    match (&file, &role) {
-        (None, _) => Ok(None),
-        (Some(_), None) => Err(refused(missing("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"))),
-        (Some(_), Some(_)) => {
-            let settings = [
-                ("aws_web_identity_token_file", file),
-                ("aws_role_arn", role),
-                ("aws_role_session_name", session),
-                ("aws_endpoint_url_sts", sts),
-                ("aws_region", region),
-            ];
-            Ok(Some((
-                library(settings),
-                "environment: AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN".to_owned(),
-            )))
-        }
+    if role.is_none() {
+        return Err(refused(missing(WEB_IDENTITY, "AWS_ROLE_ARN")));
     }
+    let settings = [
+        ("aws_web_identity_token_file", file),
+        ("aws_role_arn", role),
+        ("aws_role_session_name", session),
+        ("aws_endpoint_url_sts", sts),
+        ("aws_region", region(given, None).map(Secret::new)),
+    ];
+    Ok((library(settings), format!("environment: {WEB_IDENTITY} and AWS_ROLE_ARN")))
 }
 
 /// The access key of a profile; an error for a profile whose credentials feedline cannot fetch.
@@ -175,8 +175,8 @@ fn of_profile(profile: &Profile) -> Result<Option<(CredentialSource, String)>, E
 }
 
 /// The role of the container, else of the host.
-fn role(given: &Given<'_>) -> Result<(CredentialSource, String), Error> {
-    let value = |name: &'static str| given.secret(&[name]).map(|(_, value)| value);
+fn role(given: &mut Given<'_>) -> Result<(CredentialSource, String), Error> {
+    let mut value = |name: &str| given.secret(&[name]).map(|(_, value)| value);
     if let Some(uri) = value("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") {
         let settings = [("aws_container_credentials_relative_uri", Some(uri))];
         return Ok((library(settings), "container: AWS_CONTAINER_CREDENTIALS_RELATIVE_URI".to_owned()));

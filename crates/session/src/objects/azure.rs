@@ -6,8 +6,8 @@ use model::objects::CredentialSource;
 use model::secret::Secret;
 use model::spec::address_mistake;
 
-use super::network::{endpoints, with_scheme};
-use super::{Found, Given, StoreUser, library, refused};
+use super::network::{AddressSources, endpoints, with_scheme};
+use super::{ANONYMOUS, Found, Given, NamedValue, StoreUser, because, library, refused};
 use crate::error::Error;
 
 /// The account of Azure's emulator, which Microsoft publishes, so that its key is no secret.
@@ -23,6 +23,14 @@ const ACCOUNT_KEYS: [&str; 3] =
 const SIGNATURES: [&str; 2] = ["AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY"];
 const TOKEN: &str = "AZURE_STORAGE_TOKEN";
 const ENDPOINTS: [&str; 3] = ["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "AZURITE_BLOB_STORAGE_URL"];
+const EMULATED: &str = "AZURE_STORAGE_USE_EMULATOR";
+/// GDAL's variable for public containers.
+const NO_SIGN: &str = "AZURE_NO_SIGN_REQUEST";
+const FEDERATED: &str = "AZURE_FEDERATED_TOKEN_FILE";
+const CLIENT_SECRETS: [&str; 2] = ["AZURE_STORAGE_CLIENT_SECRET", "AZURE_CLIENT_SECRET"];
+const CLIENTS: [&str; 2] = ["AZURE_STORAGE_CLIENT_ID", "AZURE_CLIENT_ID"];
+const CONNECTION_KEY: &str = "storage.storage_options.connection_string";
+const URL_KEY: &str = "storage.storage_options.account_url";
 
 pub(super) fn find(
     given: &mut Given<'_>,
@@ -30,29 +38,18 @@ pub(super) fn find(
     account_of_data: Option<&str>,
 ) -> Result<Found, Error> {
     let connection = connection(given)?;
-    let keys = given.keys;
-    let of_url = match &keys.account_url {
-        Some(url) => Some(account_of_url(url).ok_or_else(|| {
-            refused("storage.storage_options.account_url does not begin with the account's name".to_owned())
-        })?),
-        None => None,
-    };
-    let named = keys.account.as_deref().or(keys.account_name.as_deref());
-    let account = named.or(account_of_data).or(of_url).map(str::to_owned);
-    let account = account.or_else(|| connection.account.clone());
-    let account = account.or_else(|| given.first(&ACCOUNTS).map(|(_, name)| name));
-    let is_emulated =
-        given.is_true("AZURE_STORAGE_USE_EMULATOR") || account.as_deref() == Some(EMULATOR_ACCOUNT);
-    let mut servers = endpoints(given, user, &ENDPOINTS)?;
-    if servers.is_empty() {
-        servers.extend(connection.endpoint.clone());
-        // The blob service has another name than that of the hierarchy, and the same objects.
-        let of_blobs = |url: &String| with_scheme(url, keys.secure).replace(".dfs.", ".blob.");
-        servers.extend(keys.account_url.as_ref().filter(|_| connection.endpoint.is_none()).map(of_blobs));
-    } else if keys.account_url.is_some() {
-        given.unused("storage.storage_options.account_url", "another endpoint is given");
+    let account = account(given, &connection, account_of_data)?;
+    let fits = |other: Option<&str>| other.is_none() || account.as_deref() == other;
+    // What describes another account is not used at all.
+    let connection =
+        if fits(connection.account.as_deref()) { connection } else { AzureConnection::default() };
+    let url = given.keys.account_url.clone().filter(|url| fits(account_of_url(url)));
+    let is_emulated = given.is_true(EMULATED);
+    let mut servers = endpoints(given, user, addresses(given, &connection, url))?;
+    if is_emulated && !servers.is_empty() && account.is_some() {
+        given.unused(EMULATED, "another endpoint is given");
     }
-    if servers.is_empty() && is_emulated {
+    if servers.is_empty() && (is_emulated || account.as_deref() == Some(EMULATOR_ACCOUNT)) {
         servers.push(EMULATOR_URL.to_owned());
     }
     let is_local = servers.iter().any(|server| server.starts_with("http://"));
@@ -69,9 +66,8 @@ pub(super) fn find(
         }
     };
     let (credentials, credentials_from) = credentials(given, &connection, &account)?;
-    let endpoints = servers.iter().map(|server| of_account(server, &account)).collect();
     Ok(Found {
-        endpoints,
+        endpoints: servers.iter().map(|server| of_account(server, &account)).collect(),
         region: None,
         path_style: None,
         account: Some(account),
@@ -79,6 +75,50 @@ pub(super) fn find(
         credentials_from,
         ca_bundle: None,
     })
+}
+
+/// The account: that of the first setting that names one. Those that name another are reported.
+fn account(
+    given: &mut Given<'_>,
+    connection: &AzureConnection,
+    of_data: Option<&str>,
+) -> Result<Option<String>, Error> {
+    let keys = given.keys;
+    let named =
+        |name: &str, account: Option<&str>| account.map(|account| (name.to_owned(), account.to_owned()));
+    let settings = [
+        named("storage.account", keys.account.as_deref()),
+        named("storage.storage_options.account_name", keys.account_name.as_deref()),
+        named("the account in the URL of the data", of_data),
+        named(URL_KEY, keys.account_url.as_deref().and_then(account_of_url)),
+        named(connection.from, connection.account.as_deref()),
+    ];
+    let all = settings.into_iter().flatten().chain(given.variables(&ACCOUNTS)).collect();
+    let account = given.pick(all).map(|(_, account)| account);
+    match (&account, &keys.account_url) {
+        (None, Some(_)) => {
+            Err(refused(format!("{URL_KEY} does not name the account, and storage.account is not given")))
+        }
+        _ => Ok(account),
+    }
+}
+
+/// Where addresses of servers are, apart from the usual keys. A connection string of the environment comes last.
+fn addresses(
+    given: &Given<'_>,
+    connection: &AzureConnection,
+    account_url: Option<String>,
+) -> AddressSources<'static> {
+    // The blob service has another name than that of the hierarchy, and the same objects.
+    let of_blobs = |url: String| with_scheme(&url, given.keys.secure).replace(".dfs.", ".blob.");
+    let mut keys: Vec<NamedValue> =
+        account_url.map(|url| (URL_KEY.to_owned(), of_blobs(url))).into_iter().collect();
+    let mut last =
+        connection.endpoint.clone().map(|url| (format!("the endpoint in {}", connection.from), url));
+    if connection.from == CONNECTION_KEY {
+        keys.extend(last.take());
+    }
+    AddressSources { keys, variables: &ENDPOINTS, last }
 }
 
 /// The address below which the containers of an account are. A server that does not have the account in its name has it
@@ -89,9 +129,18 @@ fn of_account(server: &str, account: &str) -> String {
     if is_complete { server.to_owned() } else { format!("{server}/{account}") }
 }
 
+/// The account in an address: the first part of the host's name or, for a server without a name of several parts, of
+/// the path.
 fn account_of_url(url: &str) -> Option<&str> {
-    let host = url.split_once("://").map_or(url, |(_, rest)| rest).split('/').next()?;
-    host.split_once('.').map(|(account, _)| account).filter(|account| !account.is_empty())
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let (server, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
+    let is_address = host.starts_with('[') || host.parse::<std::net::Ipv4Addr>().is_ok();
+    let account = match host.split_once('.') {
+        Some((account, _)) if !is_address => account,
+        _ => path.split('/').next().unwrap_or_default(),
+    };
+    Some(account).filter(|account| !account.is_empty())
 }
 
 /// What a connection string says.
@@ -105,17 +154,17 @@ struct AzureConnection {
 }
 
 fn connection(given: &mut Given<'_>) -> Result<AzureConnection, Error> {
-    let found = match &given.keys.connection_string {
-        Some(text) => {
-            let key = "storage.storage_options.connection_string";
-            given.unused_variables(&[CONNECTION], &format!("{key} is given"));
-            Some((key, text.clone()))
-        }
-        None => given.secret(&[CONNECTION]),
-    };
-    match found {
-        Some((from, text)) => parse(from, text.expose()),
-        None => Ok(AzureConnection::default()),
+    let of_key = given.keys.connection_string.as_ref().map(|text| text.expose().to_owned());
+    let of_variable = given.variable(CONNECTION);
+    if let (Some(key), Some(variable)) = (&of_key, &of_variable)
+        && key != variable
+    {
+        given.unused(CONNECTION, &because(CONNECTION_KEY));
+    }
+    match (of_key, of_variable) {
+        (Some(text), _) => parse(CONNECTION_KEY, &text),
+        (None, Some(text)) => parse(CONNECTION, &text),
+        (None, None) => Ok(AzureConnection::default()),
     }
 }
 
@@ -125,7 +174,7 @@ fn parse(from: &'static str, text: &str) -> Result<AzureConnection, Error> {
     for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
         let (name, value) = part
             .split_once('=')
-            .ok_or_else(|| refused(format!("{from} is no connection string: a part of it has no '='")))?;
+            .ok_or_else(|| refused(format!("{from} is not a connection string: a part of it has no '='")))?;
         values.insert(name.trim().to_lowercase(), value.trim());
     }
     let value = |name: &str| values.get(name).copied().filter(|value| !value.is_empty());
@@ -170,62 +219,70 @@ fn credentials(
     account: &str,
 ) -> Result<(CredentialSource, String), Error> {
     let keys = given.keys;
-    let mut ways: Vec<(&str, CredentialSource)> = Vec::new();
-    if keys.anonymous {
-        ways.push(("storage.anonymous", CredentialSource::Anonymous));
-    }
-    ways.extend(
-        keys.account_key.clone().map(|key| ("storage.account_key", CredentialSource::AccountKey(key))),
-    );
-    ways.extend(keys.sas_token.as_ref().map(|token| ("storage.sas_token", shared(token.expose()))));
-    ways.extend(connection.credentials.clone().map(|found| (connection.from, found)));
-    let key = given.secret(&ACCOUNT_KEYS);
-    ways.extend(key.map(|(name, key)| (name, CredentialSource::AccountKey(key))));
-    ways.extend(given.secret(&SIGNATURES).map(|(name, token)| (name, shared(token.expose()))));
-    ways.extend(given.secret(&[TOKEN]).map(|(name, token)| (name, CredentialSource::Bearer(token))));
-    ways.extend(identity(given)?);
-    let mut ways = ways.into_iter();
-    let Some((first, source)) = ways.next() else { return Ok(without_settings(given, account)) };
-    for (name, _) in ways {
-        given.unused(name, &format!("{first} is given"));
-    }
-    let from = match (first, first.starts_with("storage.")) {
-        ("storage.anonymous", _) => "none: storage.anonymous is true".to_owned(),
-        (_, true) => "keys of the workload".to_owned(),
-        (name, false) => format!("environment: {name}"),
+    let of_connection = connection.credentials.clone().map(|found| (connection.from.to_owned(), found));
+    let (of_key, of_variable) = match connection.from {
+        CONNECTION_KEY => (of_connection, None),
+        _ => (None, of_connection),
+    };
+    let key = keys.account_key.clone().map(CredentialSource::AccountKey);
+    let signature = keys.sas_token.as_ref().map(|token| shared(token.expose()));
+    let account_key =
+        given.secret(&ACCOUNT_KEYS).map(|(name, key)| (name, CredentialSource::AccountKey(key)));
+    let token = given.secret(&SIGNATURES).map(|(name, token)| (name, shared(token.expose())));
+    let bearer = given.secret(&[TOKEN]).map(|(name, token)| (name, CredentialSource::Bearer(token)));
+    let unsigned =
+        |name: &str, is_given: bool| is_given.then(|| (name.to_owned(), CredentialSource::Anonymous));
+    let ways = [
+        unsigned(ANONYMOUS, keys.anonymous),
+        key.map(|key| ("storage.account_key".to_owned(), key)),
+        signature.map(|token| ("storage.sas_token".to_owned(), token)),
+        of_key,
+        unsigned(NO_SIGN, given.is_true(NO_SIGN)),
+        of_variable,
+        account_key,
+        token,
+        bearer,
+    ];
+    let Some((first, source)) = given.pick(ways.into_iter().flatten().collect()) else {
+        return without_keys(given, account);
+    };
+    given.unused_variables(&[FEDERATED, CLIENT_SECRETS[0], CLIENT_SECRETS[1]], &because(&first));
+    let from = match first.as_str() {
+        ANONYMOUS | NO_SIGN => format!("none: {}", because(&first)),
+        name if name.starts_with("storage.") => "keys of the workload".to_owned(),
+        name => format!("environment: {name}"),
     };
     Ok((source, from))
 }
 
-/// An application with a secret, or a workload with a token.
-fn identity(given: &Given<'_>) -> Result<Option<(&'static str, CredentialSource)>, Error> {
-    let value = |names: &[&'static str]| given.secret(names).map(|(_, value)| value);
-    let id = value(&["AZURE_STORAGE_CLIENT_ID", "AZURE_CLIENT_ID"]);
-    let tenant = value(&["AZURE_STORAGE_TENANT_ID", "AZURE_TENANT_ID"]);
-    let host = value(&["AZURE_STORAGE_AUTHORITY_HOST", "AZURE_AUTHORITY_HOST"]);
-    let ways = [
-        (given.secret(&["AZURE_FEDERATED_TOKEN_FILE"]), "azure_federated_token_file"),
-        (given.secret(&["AZURE_STORAGE_CLIENT_SECRET", "AZURE_CLIENT_SECRET"]), "azure_client_secret"),
-    ];
-    let Some(((name, secret), key)) = ways.into_iter().find_map(|(found, key)| Some((found?, key))) else {
-        return Ok(None);
-    };
+/// An application with a secret, a workload with a token, or what needs no settings.
+fn without_keys(given: &mut Given<'_>, account: &str) -> Result<(CredentialSource, String), Error> {
+    let token = given.secret(&[FEDERATED]).map(|(name, file)| (name, file, "azure_federated_token_file"));
+    let secret = given.secret(&CLIENT_SECRETS).map(|(name, secret)| (name, secret, "azure_client_secret"));
+    if let (Some((token, ..)), Some((secret, ..))) = (&token, &secret) {
+        given.unused(secret, &because(token));
+    }
+    let Some((name, value, setting)) = token.or(secret) else { return Ok(without_settings(given, account)) };
+    let mut value_of = |names: &[&str]| given.secret(names).map(|(_, value)| value);
+    let id = value_of(&CLIENTS);
+    let tenant = value_of(&["AZURE_STORAGE_TENANT_ID", "AZURE_TENANT_ID"]);
+    let host = value_of(&["AZURE_STORAGE_AUTHORITY_HOST", "AZURE_AUTHORITY_HOST"]);
     if id.is_none() || tenant.is_none() {
         let what =
             format!("{name} is set, but not both of AZURE_CLIENT_ID and AZURE_TENANT_ID; set all three");
         return Err(refused(what));
     }
     let settings = [
-        (key, Some(secret)),
+        (setting, Some(value)),
         ("azure_client_id", id),
         ("azure_tenant_id", tenant),
         ("azure_authority_host", host),
     ];
-    Ok(Some((name, library(settings))))
+    Ok((library(settings), format!("environment: {name}")))
 }
 
 /// The emulator's own key, the program `az`, or the identity of the host.
-fn without_settings(given: &Given<'_>, account: &str) -> (CredentialSource, String) {
+fn without_settings(given: &mut Given<'_>, account: &str) -> (CredentialSource, String) {
     if account == EMULATOR_ACCOUNT {
         let key = CredentialSource::AccountKey(Secret::new(EMULATOR_KEY));
         return (key, "the published key of the emulator".to_owned());
@@ -234,9 +291,9 @@ fn without_settings(given: &Given<'_>, account: &str) -> (CredentialSource, Stri
         let settings = [("azure_use_azure_cli", Some(Secret::new("true")))];
         return (library(settings), "the program az: AZURE_USE_AZURE_CLI".to_owned());
     }
-    let value = |names: &[&'static str]| given.secret(names).map(|(_, value)| value);
+    let mut value = |names: &[&str]| given.secret(names).map(|(_, value)| value);
     let settings = [
-        ("azure_client_id", value(&["AZURE_STORAGE_CLIENT_ID", "AZURE_CLIENT_ID"])),
+        ("azure_client_id", value(&CLIENTS)),
         ("azure_msi_endpoint", value(&["AZURE_MSI_ENDPOINT", "IDENTITY_ENDPOINT", "MSI_ENDPOINT"])),
         ("azure_object_id", value(&["AZURE_OBJECT_ID"])),
         ("azure_msi_resource_id", value(&["AZURE_MSI_RESOURCE_ID"])),

@@ -11,7 +11,7 @@ mod profile;
 #[cfg(test)]
 mod tests;
 
-use model::objects::{CredentialSource, ObjectOptions, RetryPolicy, Service};
+use model::objects::{CredentialSource, ObjectOptions, ObjectPlace, RetryPolicy, Service};
 use model::secret::Secret;
 use model::spec::{ObjectSpec, Spec};
 use model::units::Nanos;
@@ -31,16 +31,16 @@ pub(crate) struct StoreUser {
     pub(crate) readers: u64,
 }
 
-/// The way to reach a store of this service, and what was given without effect.
+/// The way to reach a place of an object store, and what was given without effect.
 pub(crate) fn options(
     spec: &Spec,
-    service: Service,
+    place: &ObjectPlace,
     user: StoreUser,
     environment: VariableLookup<'_>,
 ) -> Result<(ObjectOptions, Vec<Warning>), Error> {
     let mut given = Given { keys: &spec.storage.objects, environment, warnings: Vec::new() };
-    given.report_keys_of_others(service);
-    let found = match service {
+    given.report_keys_of_others(place.service);
+    let found = match place.service {
         Service::S3 => amazon::find(&mut given, user)?,
         Service::Gcs => google::find(&mut given, user)?,
         Service::Azure => azure::find(&mut given, user, spec.account_of_data())?,
@@ -54,7 +54,7 @@ pub(crate) fn options(
         account,
         credentials,
         credentials_from,
-        ca_bundle: given.keys.ca_bundle.clone().or(ca_bundle),
+        ca_bundle: given.ca_bundle(ca_bundle),
         proxy,
         no_proxy,
         requests_in_flight: requests_in_flight(given.keys, user.readers),
@@ -62,6 +62,9 @@ pub(crate) fn options(
         parts_in_flight: given.keys.parts_in_flight,
         retry: given.retry(),
     };
+    if given.keys.proxy.is_some() && store::avoids_proxy(place, &options) {
+        given.unused("storage.proxy", "NO_PROXY excludes the server");
+    }
     Ok((options, given.warnings))
 }
 
@@ -74,7 +77,30 @@ struct Found {
     account: Option<String>,
     credentials: CredentialSource,
     credentials_from: String,
-    ca_bundle: Option<String>,
+    /// Certificates that count if neither the workload nor the environment names any.
+    ca_bundle: Option<NamedValue>,
+}
+
+/// A value, and the setting that has it, as messages call it.
+type NamedValue<T = String> = (String, T);
+
+const ANONYMOUS: &str = "storage.anonymous";
+const ACCESS_KEY: &str = "storage.storage_options.access_key_id";
+const REGION: &str = "storage.storage_options.region";
+
+/// Why another setting is not used.
+fn because(used: &str) -> String {
+    let is_variable = used.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+    match used {
+        ANONYMOUS => format!("{used} is true"),
+        _ if is_variable => format!("{used} is set"),
+        _ => format!("{used} is given"),
+    }
+}
+
+/// What results say about requests without credentials.
+fn unsigned(why: &str) -> (CredentialSource, String) {
+    (CredentialSource::Anonymous, format!("none: {}", because(why)))
 }
 
 /// DLIO counts requests per worker, feedline per process.
@@ -97,13 +123,28 @@ impl Given<'_> {
         (self.environment)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
 
-    /// The first of several variables that is set, with its name.
-    fn first(&self, names: &[&'static str]) -> Option<(&'static str, String)> {
-        names.iter().find_map(|name| Some((*name, self.variable(name)?)))
+    /// Those of these variables that are set, with their values.
+    fn variables(&self, names: &[&str]) -> Vec<NamedValue> {
+        names.iter().filter_map(|name| Some(((*name).to_owned(), self.variable(name)?))).collect()
+    }
+
+    /// The first of several settings of the same value counts. Those that say something else are reported.
+    fn pick<T: PartialEq>(&mut self, settings: Vec<NamedValue<T>>) -> Option<NamedValue<T>> {
+        let mut settings = settings.into_iter();
+        let (used, value) = settings.next()?;
+        for (other, _) in settings.filter(|(_, other)| *other != value) {
+            self.unused(&other, &because(&used));
+        }
+        Some((used, value))
+    }
+
+    /// The first of several variables of the same value that is set.
+    fn first(&mut self, names: &[&str]) -> Option<NamedValue> {
+        self.pick(self.variables(names))
     }
 
     /// A secret in the first of several variables that is set.
-    fn secret(&self, names: &[&'static str]) -> Option<(&'static str, Secret)> {
+    fn secret(&mut self, names: &[&str]) -> Option<NamedValue<Secret>> {
         self.first(names).map(|(name, value)| (name, Secret::new(value)))
     }
 
@@ -128,11 +169,27 @@ impl Given<'_> {
 
     /// Reports those of these variables that are set.
     fn unused_variables(&mut self, names: &[&str], why: &str) {
-        for name in names {
-            if self.variable(name).is_some() {
-                self.unused(name, why);
-            }
+        for (name, _) in self.variables(names) {
+            self.unused(&name, why);
         }
+    }
+
+    /// Chooses between ways to get credentials: the first one that is given. The others are reported.
+    fn choose(&mut self, ways: &[(&'static str, bool)]) -> Option<&'static str> {
+        let mut given = ways.iter().filter(|(_, is_given)| *is_given).map(|(name, _)| *name);
+        let chosen = given.next()?;
+        for other in given {
+            self.unused(other, &because(chosen));
+        }
+        Some(chosen)
+    }
+
+    /// The file of certificates: the key's, the variable's, or that of a profile.
+    fn ca_bundle(&mut self, of_profile: Option<NamedValue>) -> Option<String> {
+        let of_key = self.keys.ca_bundle.clone().map(|path| ("storage.ca_bundle".to_owned(), path));
+        let of_variable = self.variables(&["AWS_CA_BUNDLE"]);
+        let all = of_key.into_iter().chain(of_variable).chain(of_profile).collect();
+        self.pick(all).map(|(_, path)| path)
     }
 
     /// Reports keys that only another service has.
@@ -147,7 +204,7 @@ impl Given<'_> {
             ("storage.storage_options.account_name", keys.account_name.is_some()),
         ];
         let of_keys = [
-            ("storage.storage_options.access_key_id", keys.access_key_id.is_some()),
+            (ACCESS_KEY, keys.access_key_id.is_some()),
             ("storage.storage_options.secret_access_key", keys.secret_access_key.is_some()),
         ];
         let of_s3 = [
@@ -162,7 +219,7 @@ impl Given<'_> {
                 &of_keys,
                 "it is for S3 and Google Cloud Storage; Azure has storage.account_key",
             );
-            let region = [("storage.storage_options.region", keys.region.is_some())];
+            let region = [(REGION, keys.region.is_some())];
             self.unused_keys(&region, "the account determines the region in Azure");
         }
         if service != Service::S3 {
@@ -170,14 +227,14 @@ impl Given<'_> {
         }
     }
 
-    /// The access key of the workload; an error if it is not complete.
-    fn access_key(&self) -> Result<Option<CredentialSource>, Error> {
-        let ObjectSpec { access_key_id, secret_access_key, session_token, .. } = self.keys;
+    /// The access key of the workload; an error if it is not complete. Only S3 has a session token.
+    fn access_key(&self, token: Option<&Secret>) -> Result<Option<CredentialSource>, Error> {
+        let ObjectSpec { access_key_id, secret_access_key, .. } = self.keys;
         match (access_key_id, secret_access_key) {
             (Some(id), Some(secret)) => Ok(Some(CredentialSource::Keys {
                 id: id.clone(),
                 secret: secret.clone(),
-                token: session_token.clone(),
+                token: token.cloned(),
             })),
             (None, None) => Ok(None),
             (id, _) => {

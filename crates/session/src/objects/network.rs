@@ -3,31 +3,37 @@
 use model::secret::Secret;
 use model::spec::address_mistake;
 
-use super::{Given, StoreUser, refused};
+use super::{Given, NamedValue, StoreUser, because, refused};
 use crate::error::Error;
 
-/// The servers that the workload names, and otherwise those of the first variable that is set.
+const ENDPOINT_KEYS: [&str; 2] = ["storage.endpoint_uris", "storage.storage_options.endpoint_url"];
+
+/// What can have the address of a server, apart from the keys that all services share. Earlier ones win.
+#[derive(Debug, Default)]
+pub(super) struct AddressSources<'a> {
+    /// Other keys of the workload.
+    pub(super) keys: Vec<NamedValue>,
+    pub(super) variables: &'a [&'static str],
+    /// What counts if nothing else has an address.
+    pub(super) last: Option<NamedValue>,
+}
+
+/// A setting with addresses.
+struct GivenAddresses {
+    name: String,
+    addresses: Vec<String>,
+    /// Whether each process uses one of them, as with DLIO's lists in the environment.
+    by_process: bool,
+}
+
+/// The servers that the first source names. Others that name different servers are reported.
 pub(super) fn endpoints(
     given: &mut Given<'_>,
     user: StoreUser,
-    variables: &[&'static str],
+    sources: AddressSources<'_>,
 ) -> Result<Vec<String>, Error> {
     let keys = given.keys;
-    let (mut endpoints, by_process) = match (keys.endpoint_uris.as_slice(), &keys.endpoint_url) {
-        ([], None) => by_variables(given, variables)?,
-        ([], Some(one)) => (vec![one.clone()], false),
-        (several, one) => {
-            if one.as_ref().is_some_and(|one| !several.contains(one)) {
-                let key = "storage.storage_options.endpoint_url";
-                given.unused(key, "storage.endpoint_uris is given");
-            }
-            (several.to_vec(), false)
-        }
-    };
-    let is_key = !keys.endpoint_uris.is_empty() || keys.endpoint_url.is_some();
-    if is_key {
-        given.unused_variables(variables, "the workload names the server");
-    }
+    let (mut endpoints, by_process) = chosen(given, sources)?;
     count(given, &mut endpoints)?;
     if keys.use_mpi_endpoint_distribution && endpoints.len() < 2 {
         let key = "storage.use_mpi_endpoint_distribution";
@@ -43,6 +49,37 @@ pub(super) fn endpoints(
         given.unused("storage.storage_options.secure", why);
     }
     Ok(endpoints.into_iter().map(|endpoint| with_scheme(&endpoint, keys.secure)).collect())
+}
+
+/// The addresses of the first source, and whether each process uses one of them.
+fn chosen(given: &mut Given<'_>, sources: AddressSources<'_>) -> Result<(Vec<String>, bool), Error> {
+    let several = [given.keys.endpoint_uris.clone(), given.keys.endpoint_url.iter().cloned().collect()];
+    let of_keys = ENDPOINT_KEYS.iter().zip(several).map(|(name, addresses)| GivenAddresses {
+        name: (*name).to_owned(),
+        addresses,
+        by_process: false,
+    });
+    let one = |(name, address)| GivenAddresses { name, addresses: vec![address], by_process: false };
+    let of_variables = given.variables(sources.variables).into_iter().map(|(name, list)| {
+        let entries = list.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+        GivenAddresses { name, addresses: entries.map(str::to_owned).collect(), by_process: true }
+    });
+    let all = of_keys.chain(sources.keys.into_iter().map(one)).chain(of_variables);
+    let mut all = all.chain(sources.last.map(one)).filter(|source| !source.addresses.is_empty());
+    let Some(used) = all.next() else { return Ok((Vec::new(), false)) };
+    if let Some((what, help)) = used.addresses.iter().find_map(|address| address_mistake(address)) {
+        return Err(refused(format!("the address in {} {what}; {help}", used.name)));
+    }
+    let is_used = |address: &String| {
+        let same = |used: &String| used.trim_end_matches('/') == address.trim_end_matches('/');
+        used.addresses.iter().any(same)
+    };
+    let others: Vec<String> =
+        all.filter(|other| !other.addresses.iter().all(is_used)).map(|other| other.name).collect();
+    for other in others {
+        given.unused(&other, &because(&used.name));
+    }
+    Ok((used.addresses, used.by_process))
 }
 
 /// Leaves as many endpoints as `storage.endpoint_count` says.
@@ -61,19 +98,6 @@ fn count(given: &mut Given<'_>, endpoints: &mut Vec<String>) -> Result<(), Error
     Ok(())
 }
 
-/// The servers of the first variable that is set. A list is DLIO's: each process uses one of its entries.
-fn by_variables(given: &mut Given<'_>, variables: &[&'static str]) -> Result<(Vec<String>, bool), Error> {
-    let Some((name, value)) = given.first(variables) else { return Ok((Vec::new(), false)) };
-    let endpoints: Vec<String> =
-        value.split(',').map(|entry| entry.trim().to_owned()).filter(|entry| !entry.is_empty()).collect();
-    if let Some((what, help)) = endpoints.iter().find_map(|entry| address_mistake(entry)) {
-        return Err(refused(format!("the address in {name} {what}; {help}")));
-    }
-    let others: Vec<&str> = variables.iter().copied().filter(|other| *other != name).collect();
-    given.unused_variables(&others, &format!("{name} is set"));
-    Ok((endpoints, true))
-}
-
 /// The address with its scheme, without a slash at its end.
 pub(super) fn with_scheme(address: &str, secure: bool) -> String {
     let address = address.trim_end_matches('/');
@@ -89,18 +113,19 @@ pub(super) fn proxy(
     endpoints: &[String],
 ) -> Result<(Option<Secret>, Option<String>), Error> {
     let plain = endpoints.first().is_some_and(|endpoint| endpoint.starts_with("http://"));
-    let variables: &[&'static str] = match plain {
+    let variables: &[&str] = match plain {
         true => &["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"],
         false => &["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],
     };
-    let found = match &given.keys.proxy {
-        Some(proxy) => Some(("storage.proxy", proxy.clone())),
-        None => given.secret(variables),
-    };
+    let of_key =
+        given.keys.proxy.as_ref().map(|proxy| ("storage.proxy".to_owned(), proxy.expose().to_owned()));
+    // A variable of one scheme beside that of all schemes is usual, so only the first counts.
+    let of_variable = given.variables(variables).into_iter().next();
+    let found = given.pick(of_key.into_iter().chain(of_variable).collect());
     let Some((name, proxy)) = found else { return Ok((None, None)) };
-    let url = with_scheme(proxy.expose(), false);
+    let url = with_scheme(&proxy, false);
     if !url.starts_with("http://") && !url.starts_with("https://") {
-        return Err(refused(format!("{name} names no HTTP proxy; write http://HOST:PORT")));
+        return Err(refused(format!("{name} is not the URL of an HTTP proxy; write http://HOST:PORT")));
     }
     Ok((Some(Secret::new(url)), given.first(&["no_proxy", "NO_PROXY"]).map(|(_, hosts)| hosts)))
 }

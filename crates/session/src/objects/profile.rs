@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::{Given, refused};
+use super::{Given, NamedValue, refused};
 use crate::error::Error;
 
 /// No configuration is longer.
@@ -23,6 +23,11 @@ impl Profile {
         self.values.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// A value with the name that messages give it.
+    pub(super) fn named(&self, key: &str) -> Option<NamedValue> {
+        Some((format!("{key} of the profile '{}'", self.name), self.get(key)?.to_owned()))
+    }
+
     /// How the credentials of the profile have to be fetched, if that is a way that feedline does not know.
     pub(super) fn unsupported(&self) -> Option<&str> {
         let keys = ["credential_process", "sso_session", "sso_start_url", "role_arn", "source_profile"];
@@ -30,22 +35,40 @@ impl Profile {
     }
 }
 
+/// A profile that cannot be used. Only what needs the profile fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct UnusableProfile {
+    /// The setting that names it, or the profile itself if none does.
+    pub(super) name: String,
+    pub(super) why: String,
+}
+
+impl UnusableProfile {
+    pub(super) fn error(&self) -> Error {
+        refused(format!("{} cannot be used: {}", self.name, self.why))
+    }
+}
+
 /// The profile in effect: the named one, or `default`, of both files together. A profile that was named must exist.
-pub(super) fn read(given: &Given<'_>, named: Option<(&str, &str)>) -> Result<Profile, Error> {
+pub(super) fn read(given: &Given<'_>, named: Option<&NamedValue>) -> Result<Profile, UnusableProfile> {
     let name = named.map_or("default", |(_, name)| name);
     let [credentials, config] = [
         place(given, "AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
         place(given, "AWS_CONFIG_FILE", ".aws/config"),
     ];
+    let unusable = |why: String| {
+        let setting = named.map_or("the AWS profile 'default'", |(setting, _)| setting);
+        UnusableProfile { name: setting.to_owned(), why }
+    };
     let mut profile = Profile { name: name.to_owned(), values: BTreeMap::new() };
     let mut is_there = false;
-    // What the credentials file says counts.
+    // A value in the credentials file wins.
     for (path, heads) in [
         (&config, [format!("profile {name}"), name.to_owned()]),
         (&credentials, [name.to_owned(), String::new()]),
     ] {
         let Some(path) = path else { continue };
-        let Some(text) = content(path)? else { continue };
+        let Some(text) = content(path).map_err(unusable)? else { continue };
         for section in sections(&text) {
             // In `config`, only `default` may lack the word `profile`.
             let is_it = section.head == heads[0] || section.head == heads[1] && name == "default";
@@ -55,19 +78,16 @@ pub(super) fn read(given: &Given<'_>, named: Option<(&str, &str)>) -> Result<Pro
             }
         }
     }
-    match (named, is_there) {
-        (Some((from, name)), false) => {
-            let shown = |path: Option<PathBuf>| {
-                path.map_or("(no HOME)".to_owned(), |path| path.display().to_string())
-            };
-            Err(refused(format!(
-                "{from} names the profile '{name}', which is in neither {} nor {}",
-                shown(credentials),
-                shown(config)
-            )))
-        }
-        _ => Ok(profile),
+    if named.is_none() || is_there {
+        return Ok(profile);
     }
+    let shown =
+        |path: Option<PathBuf>| path.map_or("(no HOME)".to_owned(), |path| path.display().to_string());
+    Err(unusable(format!(
+        "the profile '{name}' is neither in {} nor in {}",
+        shown(credentials),
+        shown(config)
+    )))
 }
 
 /// The file that a variable names, else the one in the home folder.
@@ -82,11 +102,10 @@ fn place(given: &Given<'_>, variable: &str, default: &str) -> Option<PathBuf> {
     }
 }
 
-/// The text of a file; `None` if it does not exist.
-fn content(path: &Path) -> Result<Option<String>, Error> {
-    let unreadable = |cause: &dyn std::fmt::Display| {
-        refused(format!("cannot read the profiles in {}: {cause}", path.display()))
-    };
+/// The text of a file; `None` if it does not exist. The error says why it cannot be read.
+fn content(path: &Path) -> Result<Option<String>, String> {
+    let unreadable =
+        |cause: &dyn std::fmt::Display| format!("cannot read the profiles in {}: {cause}", path.display());
     let file = match std::fs::File::open(path) {
         Ok(file) => file,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use model::objects::{CredentialSource, ObjectOptions, Service};
+use model::objects::{CredentialSource, ObjectOptions, ObjectPlace, Service};
 use model::secret::Secret;
 use model::spec::{Override, Spec, WorkloadSource, read};
 
@@ -21,7 +21,8 @@ fn resolve(service: Service, sets: &[&str], environment: &[(&str, &str)], user: 
     let lookup = |name: &str| {
         environment.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned())
     };
-    let outcome = options(&spec(sets), service, user, &lookup);
+    let place = ObjectPlace::parse(service, "bucket");
+    let outcome = options(&spec(sets), &place, user, &lookup);
     let outcome = outcome
         .map(|(options, warnings)| (options, warnings.iter().map(ToString::to_string).collect::<Vec<_>>()))
         .map_err(|error| error.to_string());
@@ -134,7 +135,7 @@ fn profiles_have_keys_region_endpoint_and_certificates() {
     );
     assert!(warnings[0].starts_with("AWS_ACCESS_KEY_ID is not used"), "{warnings:?}");
     let error = s3(&[], &[("HOME", text(home.path())), ("AWS_PROFILE", "other")]).unwrap_err();
-    assert!(error.contains("AWS_PROFILE names the profile 'other', which is in neither"), "{error}");
+    assert!(error.contains("AWS_PROFILE cannot be used: the profile 'other' is neither in"), "{error}");
     let config = home.path().join(".aws/config");
     let variables = [("AWS_CONFIG_FILE", text(&config)), ("AWS_EC2_METADATA_DISABLED", "false")];
     assert_eq!(s3(&[], &variables).unwrap().0.region.as_deref(), Some("us-west-2"));
@@ -303,7 +304,7 @@ fn proxies_depend_on_the_scheme_of_the_endpoint() {
     );
     assert_eq!(proxy(&[], &[("NO_PROXY", "x")]), (None, None));
     let error = s3(&[ANONYMOUS, "storage.proxy='socks5://u:hunter2@h'"], &[]).unwrap_err();
-    assert!(error.contains("storage.proxy names no HTTP proxy"), "{error}");
+    assert!(error.contains("storage.proxy is not the URL of an HTTP proxy"), "{error}");
 }
 
 #[test]
@@ -332,7 +333,7 @@ fn google_has_hmac_keys_accounts_and_an_emulator() {
         [("GCS_ACCESS_KEY_ID", "G"), ("GCS_SECRET_ACCESS_KEY", "hunter2"), ("GOOGLE_SERVICE_ACCOUNT", "/s")];
     let (found, warnings) = of(&["storage.storage_options.region=auto"], &hmac).unwrap();
     assert_eq!((found.credentials, found.region.as_deref()), (keys("G", "hunter2", None), Some("auto")));
-    assert_eq!(warnings, ["GOOGLE_SERVICE_ACCOUNT is not used: GCS_ACCESS_KEY_ID is given"]);
+    assert_eq!(warnings, ["GOOGLE_SERVICE_ACCOUNT is not used: GCS_ACCESS_KEY_ID is set"]);
     assert!(of(&[], &hmac[..1]).unwrap_err().contains("GCS_SECRET_ACCESS_KEY is not"));
     for (variable, setting) in [
         ("GOOGLE_SERVICE_ACCOUNT", "google_service_account"),
@@ -379,7 +380,11 @@ fn azure_has_accounts_keys_signatures_and_identities() {
     )
     .unwrap();
     assert_eq!((found.account.as_deref(), &found.credentials), (Some("own"), &key));
-    assert_eq!(warnings, ["AZURE_STORAGE_SAS_TOKEN is not used: storage.account_key is given"]);
+    let expected = [
+        "AZURE_STORAGE_ACCOUNT is not used: storage.account is given",
+        "AZURE_STORAGE_SAS_TOKEN is not used: storage.account_key is given",
+    ];
+    assert_eq!(warnings, expected);
     let (found, _) = of(&[], &[account, ("AZURE_STORAGE_SAS_TOKEN", "?sv=1&sig=hunter2")]).unwrap();
     assert_eq!(found.credentials, CredentialSource::SharedAccess(Secret::new("sv=1&sig=hunter2")));
     let app =
@@ -435,4 +440,249 @@ fn azure_connection_strings_are_read() {
     let (found, _) = resolve(Service::Azure, &[], &emulator, USER).unwrap();
     assert_eq!(found.endpoints, ["http://127.0.0.1:5555/devstoreaccount1"]);
     assert_eq!(found.credentials_from, "the published key of the emulator");
+}
+
+/// The settings that are reported as unused.
+#[track_caller]
+fn reported(outcome: Outcome, expected: &[&str]) -> ObjectOptions {
+    let (found, warnings) = outcome.unwrap();
+    assert_eq!(warnings, expected);
+    found
+}
+
+#[test]
+fn a_connection_string_counts_for_its_own_account_only() {
+    let of = |sets: &[&str], variables: &[(&str, &str)]| resolve(Service::Azure, sets, variables, USER);
+    let name = "AZURE_STORAGE_CONNECTION_STRING";
+    let other = (name, "AccountName=other;AccountKey=hunter2==;EndpointSuffix=core.windows.net");
+    let url = "storage.storage_options.account_url='https://acct.dfs.core.windows.net'";
+    let found = reported(
+        of(&[url], &[other, ("AZURE_STORAGE_KEY", "hunter2own")]),
+        &["AZURE_STORAGE_CONNECTION_STRING is not used: storage.storage_options.account_url is given"],
+    );
+    assert_eq!(found.endpoints, ["https://acct.blob.core.windows.net"]);
+    assert_eq!(found.credentials, CredentialSource::AccountKey(Secret::new("hunter2own")));
+    let found = reported(
+        of(&["storage.account=own"], &[other]),
+        &["AZURE_STORAGE_CONNECTION_STRING is not used: storage.account is given"],
+    );
+    assert!(found.endpoints.is_empty() && found.credentials_from.starts_with("the managed identity"));
+    // The same account: the URL of the workload is its server, and the key of the string is used.
+    let own = (name, "AccountName=acct;AccountKey=hunter2==;BlobEndpoint=https://acct.blob.example");
+    let found = reported(
+        of(&[url], &[own]),
+        &[
+            "the endpoint in AZURE_STORAGE_CONNECTION_STRING is not used: storage.storage_options.account_url is given",
+        ],
+    );
+    assert_eq!(found.endpoints, ["https://acct.blob.core.windows.net"]);
+    assert_eq!(found.credentials_from, "environment: AZURE_STORAGE_CONNECTION_STRING");
+    let found = reported(of(&["storage.account=acct"], &[own]), &[]);
+    assert_eq!(found.endpoints, ["https://acct.blob.example"]);
+    let endpoint = ("AZURE_STORAGE_ENDPOINT", "https://proxy.example");
+    let found = reported(
+        of(&[url], &[endpoint]),
+        &["AZURE_STORAGE_ENDPOINT is not used: storage.storage_options.account_url is given"],
+    );
+    assert_eq!(found.endpoints, ["https://acct.blob.core.windows.net"]);
+}
+
+#[test]
+fn azure_settings_that_name_another_account_are_reported() {
+    let of = |sets: &[&str], variables: &[(&str, &str)]| resolve(Service::Azure, sets, variables, USER);
+    let url = "storage.storage_options.account_url='https://acct.dfs.core.windows.net'";
+    let found = reported(
+        of(&["storage.account=own", "storage.storage_options.account_name=x", url], &[]),
+        &[
+            "storage.storage_options.account_name is not used: storage.account is given",
+            "storage.storage_options.account_url is not used: storage.account is given",
+        ],
+    );
+    assert_eq!((found.account.as_deref(), found.endpoints.len()), (Some("own"), 0));
+    let place = "storage.storage_root='abfs://c@acct.dfs.core.windows.net'";
+    reported(
+        of(&["storage.account=own", place], &[]),
+        &["the account in the URL of the data is not used: storage.account is given"],
+    );
+    // The same account twice is not a contradiction.
+    reported(of(&["storage.account=acct", url, place], &[("AZURE_STORAGE_ACCOUNT", "acct")]), &[]);
+    reported(
+        of(&[], &[("AZURE_STORAGE_ACCOUNT_NAME", "a"), ("AZURE_STORAGE_ACCOUNT", "b")]),
+        &["AZURE_STORAGE_ACCOUNT is not used: AZURE_STORAGE_ACCOUNT_NAME is set"],
+    );
+    // A server by its address has the account in the path.
+    let local = "storage.storage_options.account_url='http://127.0.0.1:10000/devstoreaccount1'";
+    let found = reported(of(&[local], &[]), &[]);
+    assert_eq!(found.account.as_deref(), Some("devstoreaccount1"));
+    assert_eq!(found.endpoints, ["http://127.0.0.1:10000/devstoreaccount1"]);
+}
+
+#[test]
+fn an_incomplete_identity_matters_only_if_it_is_needed() {
+    let stray = ("AZURE_CLIENT_SECRET", "hunter2");
+    let variables = [("AZURE_STORAGE_ACCOUNT", "acct"), ("AZURE_STORAGE_KEY", "hunter2="), stray];
+    let found = reported(
+        resolve(Service::Azure, &[], &variables, USER),
+        &["AZURE_CLIENT_SECRET is not used: AZURE_STORAGE_KEY is set"],
+    );
+    assert_eq!(found.credentials_from, "environment: AZURE_STORAGE_KEY");
+}
+
+#[test]
+fn a_profile_that_cannot_be_read_stops_only_what_needs_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let unreadable = ("AWS_CONFIG_FILE", text(folder.path()));
+    let why = format!("cannot read the profiles in {}: it is not a file", folder.path().display());
+    let warning = format!("the AWS profile 'default' is not used: {why}");
+    reported(s3(&KEYS, &[unreadable]), &[&warning]);
+    reported(s3(&[ANONYMOUS], &[unreadable]), &[&warning]);
+    reported(s3(&[], &[unreadable, VARIABLES[0], VARIABLES[1]]), &[&warning]);
+    assert_eq!(
+        s3(&[], &[unreadable]).unwrap_err(),
+        format!("the AWS profile 'default' cannot be used: {why}")
+    );
+    for variable in ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"] {
+        let missing = (variable, "other");
+        let why = "the profile 'other' is neither in (no HOME) nor in (no HOME)";
+        let warning = format!("{variable} is not used: {why}");
+        reported(s3(&KEYS, &[missing]), &[&warning]);
+        reported(s3(&[ANONYMOUS], &[missing]), &[&warning]);
+        assert_eq!(s3(&[], &[missing]).unwrap_err(), format!("{variable} cannot be used: {why}"));
+    }
+}
+
+#[test]
+fn values_of_a_profile_that_lose_are_reported() {
+    let home = home(&[(
+        "config",
+        "[profile bench]\naws_access_key_id = AK3\naws_secret_access_key = hunter2\nregion = eu-west-1\n\
+         endpoint_url = http://h:9\nca_bundle = /ca.pem\ns3 =\n  addressing_style = virtual\n",
+    )]);
+    let mut variables = vec![("HOME", text(home.path())), ("AWS_DEFAULT_PROFILE", "bench")];
+    variables.extend([("AWS_REGION", "us-west-2"), ("AWS_DEFAULT_REGION", "us-east-2")]);
+    variables.extend([("AWS_ENDPOINT_URL", "http://own:1"), ("AWS_CA_BUNDLE", "/own.pem")]);
+    let sets = [KEYS[0], KEYS[1], "storage.s3_force_path_style=true"];
+    let found = reported(
+        s3(&sets, &variables),
+        &[
+            "the access key of the profile 'bench' is not used: storage.storage_options.access_key_id is given",
+            "endpoint_url of the profile 'bench' is not used: AWS_ENDPOINT_URL is set",
+            "AWS_DEFAULT_REGION is not used: AWS_REGION is set",
+            "region of the profile 'bench' is not used: AWS_REGION is set",
+            "s3.addressing_style of the profile 'bench' is not used: \
+             storage.storage_options.s3_force_path_style is given",
+            "ca_bundle of the profile 'bench' is not used: AWS_CA_BUNDLE is set",
+        ],
+    );
+    assert_eq!((found.region.as_deref(), found.path_style), (Some("us-west-2"), Some(true)));
+    assert_eq!(
+        (found.endpoints, found.ca_bundle.as_deref()),
+        (vec!["http://own:1".into()], Some("/own.pem"))
+    );
+    // The same region twice is not a contradiction.
+    let same = [("AWS_REGION", "eu"), ("AWS_DEFAULT_REGION", "eu")];
+    reported(s3(&[ANONYMOUS, "storage.storage_options.region=eu"], &same), &[]);
+}
+
+#[test]
+fn a_session_token_belongs_to_an_access_key() {
+    let token = "storage.storage_options.session_token=hunter2t";
+    reported(
+        s3(&[token], &VARIABLES),
+        &[
+            "storage.storage_options.session_token is not used: storage.storage_options.access_key_id is not given",
+        ],
+    );
+    let stray = [("AWS_SESSION_TOKEN", "hunter2t")];
+    reported(s3(&KEYS, &stray), &["AWS_SESSION_TOKEN is not used: AWS_ACCESS_KEY_ID is not set"]);
+    // Google's HMAC keys have none, so none is sent.
+    let found = reported(
+        resolve(Service::Gcs, &[KEYS[0], KEYS[1], token], &[], USER),
+        &["storage.storage_options.session_token is not used: it is for S3"],
+    );
+    assert_eq!(found.credentials, keys("AK1", "hunter2a", None));
+}
+
+#[test]
+fn the_scheme_of_an_address_without_one_is_that_of_secure() {
+    let plain = "storage.storage_options.secure=false";
+    let url = "storage.storage_options.account_url='acct.blob.example'";
+    let found = reported(resolve(Service::Azure, &[url, plain], &[], USER), &[]);
+    assert_eq!(found.endpoints, ["http://acct.blob.example"]);
+    let home = home(&[("config", "[default]\nendpoint_url = h:9\n")]);
+    let found = reported(s3(&[ANONYMOUS, plain], &[("HOME", text(home.path()))]), &[]);
+    assert_eq!(found.endpoints, ["http://h:9"]);
+    let why = "storage.storage_options.secure is not used: no endpoint is given";
+    reported(s3(&[ANONYMOUS, plain], &[]), &[why]);
+}
+
+#[test]
+fn proxies_that_are_not_used_are_reported() {
+    let proxy = "storage.proxy='http://own:3'";
+    let other = ("HTTPS_PROXY", "http://u:hunter2@tls:1");
+    reported(s3(&[ANONYMOUS, proxy], &[other]), &["HTTPS_PROXY is not used: storage.proxy is given"]);
+    reported(s3(&[ANONYMOUS, proxy], &[("HTTPS_PROXY", "http://own:3"), ("HTTP_PROXY", "http://x")]), &[]);
+    let excluded = ["storage.proxy is not used: NO_PROXY excludes the server"];
+    reported(s3(&[ANONYMOUS, proxy], &[("NO_PROXY", "localhost,.amazonaws.com")]), &excluded);
+    reported(s3(&[ANONYMOUS, proxy], &[("NO_PROXY", "localhost")]), &[]);
+    let server = "storage.storage_options.endpoint_url='http://10.0.0.1:9'";
+    reported(s3(&[ANONYMOUS, proxy, server], &[("no_proxy", "10.0.0.1")]), &excluded);
+}
+
+#[test]
+fn certificates_are_the_same_for_all_services() {
+    for (service, sets) in [
+        (Service::S3, &[ANONYMOUS][..]),
+        (Service::Gcs, &[ANONYMOUS]),
+        (Service::Azure, &[ANONYMOUS, "storage.account=acct"]),
+    ] {
+        let variables = [("AWS_CA_BUNDLE", "/env.pem")];
+        let found = reported(resolve(service, sets, &variables, USER), &[]);
+        assert_eq!(found.ca_bundle.as_deref(), Some("/env.pem"));
+    }
+}
+
+#[test]
+fn variables_can_ask_for_requests_without_a_signature() {
+    let account = ("AZURE_STORAGE_ACCOUNT", "acct");
+    for (service, variable, other) in [
+        (Service::S3, "AWS_NO_SIGN_REQUEST", "AWS_ACCESS_KEY_ID"),
+        (Service::Gcs, "GS_NO_SIGN_REQUEST", "GOOGLE_BEARER_TOKEN"),
+        (Service::Azure, "AZURE_NO_SIGN_REQUEST", "AZURE_STORAGE_KEY"),
+    ] {
+        let variables = [account, (variable, "YES"), (other, "hunter2")];
+        let found = reported(
+            resolve(service, &[], &variables, USER),
+            &[&format!("{other} is not used: {variable} is set")],
+        );
+        assert_eq!(found.credentials, CredentialSource::Anonymous);
+        assert_eq!(found.credentials_from, format!("none: {variable} is set"));
+        let variables = [account, (variable, "NO"), ("AWS_EC2_METADATA_DISABLED", "false")];
+        let found = reported(resolve(service, &[], &variables, USER), &[]);
+        assert_ne!(found.credentials, CredentialSource::Anonymous);
+    }
+    // The workload's own key comes first.
+    reported(
+        s3(&KEYS, &[("AWS_NO_SIGN_REQUEST", "1")]),
+        &["AWS_NO_SIGN_REQUEST is not used: storage.storage_options.access_key_id is given"],
+    );
+}
+
+/// The variables that the code reads are quoted in it, each as a whole text.
+#[test]
+fn every_variable_is_documented() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = std::fs::read_to_string(folder.join("../../docs/objects.md")).unwrap();
+    let is_part = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    let documented: Vec<&str> = docs.split(|c: char| !is_part(c)).collect();
+    let mut count = 0;
+    for file in ["mod.rs", "amazon.rs", "google.rs", "azure.rs", "network.rs", "profile.rs"] {
+        let code = std::fs::read_to_string(folder.join("src/objects").join(file)).unwrap();
+        let is_variable = |text: &&str| text.len() > 3 && text.chars().all(is_part);
+        for name in code.split('"').filter(is_variable) {
+            assert!(documented.contains(&name), "docs/objects.md does not name {name}, which {file} reads");
+            count += 1;
+        }
+    }
+    assert!(count > 50, "{count} variables");
 }

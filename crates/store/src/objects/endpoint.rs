@@ -91,6 +91,11 @@ fn default_url(place: &ObjectPlace, options: &ObjectOptions) -> Result<String, S
     })
 }
 
+/// Whether no connection to a place uses the proxy, because its hosts are excepted.
+pub fn avoids_proxy(place: &ObjectPlace, options: &ObjectOptions) -> bool {
+    endpoints(place, options).is_ok_and(|endpoints| endpoints.iter().all(|endpoint| endpoint.proxy.is_none()))
+}
+
 fn endpoint(url: &str, place: &ObjectPlace, options: &ObjectOptions) -> Result<Endpoint, StoreError> {
     let Url { tls, host, port, path, .. } = Url::parse(url).ok_or_else(|| no_url(url))?;
     let mut base = path.trim_end_matches('/').to_owned();

@@ -16,7 +16,7 @@ mod connection;
 pub(crate) mod contract;
 pub(crate) mod credential;
 mod date;
-mod endpoint;
+pub(crate) mod endpoint;
 pub(crate) mod files;
 pub(crate) mod keys;
 mod lane;
