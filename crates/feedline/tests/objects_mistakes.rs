@@ -118,7 +118,14 @@ fn keys_that_the_server_does_not_accept() {
     let (dir, place) = (Dir::small(), Place::new(Scheme::Azure));
     // A key is base64 text; any other one is wrong.
     let wrong = [("AZURE_STORAGE_ACCOUNT_KEY", "aHVudGVyMi1zd29yZGZpc2g=")];
-    both_refused(&dir, &place, &place.url("data"), &wrong, &["403"]);
+    // The emulator's word for a wrong key. The service itself has another one.
+    let says = ["403 AuthorizationFailure", "the key is wrong, or this account may not do that"];
+    both_refused(&dir, &place, &place.url("data"), &wrong, &says);
+    let failed = Rule::new(Trouble::Error(403, "AuthenticationFailed"));
+    let proxy = Proxy::to(&place.endpoint).rule(failed).start();
+    let says =
+        ["403 AuthenticationFailed", "the key or the signature is wrong or has expired, or the clocks"];
+    both_refused(&dir, &place.through(&proxy), &place.url("data"), &[], &says);
 }
 
 #[test]
@@ -141,6 +148,10 @@ fn regions_and_clocks() {
             ],
         ),
         (Trouble::Error(400, "ExpiredToken"), ["ExpiredToken", "the credentials have expired: get new ones"]),
+        (
+            Trouble::Error(400, "InvalidToken"),
+            ["InvalidToken", "the server does not accept the session token: check that it belongs"],
+        ),
     ] {
         let proxy = Proxy::to(&place.endpoint).rule(Rule::new(trouble)).start();
         both_refused(&dir, &place.through(&proxy), &url, &[], &says);
@@ -192,7 +203,7 @@ fn certificates_and_encryption() {
     let no_tls = Place { endpoint: place.endpoint.replace("http://", "https://"), ..place.clone() };
     both_refused(&dir, &no_tls, &url, &trusted, &["it does not speak TLS; is the endpoint an http:// one?"]);
     let plain = Place { endpoint: secure.endpoint.replace("https://", "http://"), ..place.clone() };
-    both_refused(&dir, &plain, &url, &[], &["http:// or https:// as it should be?"]);
+    both_refused(&dir, &plain, &url, &[], &["whether it needs http:// or https://"]);
     let missing = [("AWS_CA_BUNDLE", "no-such-file.pem")];
     both_refused(&dir, &secure, &url, &missing, &["no-such-file.pem"]);
     dir.write("empty.pem", "no certificate");

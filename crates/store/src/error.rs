@@ -106,21 +106,26 @@ impl Refusal {
                 "; the bucket does not exist: create it, or correct the URL"
             }
             ("InvalidAccessKeyId", _) => "; the server does not know the access key",
-            ("SignatureDoesNotMatch" | "AuthenticationFailed", _) => {
-                "; the secret does not match the access key"
+            ("SignatureDoesNotMatch", _) => "; the secret does not match the access key",
+            ("AuthenticationFailed", _) => {
+                "; the key or the signature is wrong or has expired, or the clocks of this host and the server differ"
+            }
+            ("AuthorizationFailure", _) => {
+                "; the key is wrong, or this account may not do that: check its key, permissions and network rules"
             }
             ("RequestTimeTooSkewed", _) => {
                 "; the clocks of this host and the server differ too much: set this host's"
             }
-            (code, _) if code == "InvalidToken" || names_expiry(code) => {
-                "; the credentials have expired: get new ones"
+            (code, _) if names_expiry(code) => "; the credentials have expired: get new ones",
+            ("InvalidToken", _) => {
+                "; the server does not accept the session token: check that it belongs to the access key"
             }
             ("PermanentRedirect" | "AuthorizationHeaderMalformed", _) | (_, 301 | 307) => {
                 "; the bucket is in another region: set storage.storage_options.region"
             }
             (_, 401 | 403) => "; this account may not do that: check its permissions",
             ("", 400) => {
-                "; is the endpoint that of an object store, and http:// or https:// as it should be?"
+                "; check that the endpoint is an object store, and whether it needs http:// or https://"
             }
             _ => "",
         }
@@ -319,6 +324,24 @@ impl StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        for (status, code, says) in [
+            (403, "AuthenticationFailed", "the key or the signature is wrong or has expired"),
+            (403, "SignatureDoesNotMatch", "the secret does not match the access key"),
+            (400, "ExpiredToken", "the credentials have expired"),
+            (400, "InvalidToken", "does not accept the session token"),
+            (400, "", "http:// or https://"),
+            (404, "ContainerNotFound", "the bucket does not exist"),
+            (403, "AuthorizationFailure", "check its key, permissions and network rules"),
+            (403, "AccessDenied", "check its permissions"),
+        ] {
+            let refusal = Refusal { status, code: code.to_owned(), attempts: 1, endpoint: "h:9".to_owned() };
+            let shown = refusal.to_string();
+            assert!(shown.starts_with("h:9 answered") && shown.contains(says), "{shown}");
+        }
+    }
 
     #[test]
     fn kinds_are_words() {

@@ -70,14 +70,14 @@ pub fn address_mistake(address: &str) -> Option<(&'static str, &'static str)> {
     };
     let server = rest.split('/').next().unwrap_or_default();
     match () {
-        () if server.is_empty() => Some(("names no server", "write http://HOST:PORT")),
+        () if server.is_empty() => Some(("does not name a server", "write http://HOST:PORT")),
         () if rest.contains('@') => Some((
             "has a user or a password",
-            "give credentials by storage.storage_options.access_key_id or in the environment",
+            "give credentials with storage.storage_options.access_key_id or in the environment",
         )),
         () if rest.contains(['?', '#']) => Some((
             "has parameters",
-            "give a shared access signature by storage.sas_token, other parameters not at all",
+            "give a shared access signature with storage.sas_token; other parameters are not supported",
         )),
         () if rest.contains(|c: char| c.is_whitespace() || c.is_control()) => {
             Some(("has a space", "write http://HOST:PORT"))
@@ -244,7 +244,7 @@ mod tests {
             ("h@x", "has a user or a password"),
             ("https://h/?sig=hunter2", "has parameters"),
             ("ftp://h", "a scheme other than http and https"),
-            ("http:///x", "names no server"),
+            ("http:///x", "does not name a server"),
         ] {
             for key in ADDRESSES {
                 let error = parsed(&[&format!("{key}='{address}'")]).unwrap_err();

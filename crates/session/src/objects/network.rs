@@ -37,7 +37,7 @@ pub(super) fn endpoints(
     count(given, &mut endpoints)?;
     if keys.use_mpi_endpoint_distribution && endpoints.len() < 2 {
         let key = "storage.use_mpi_endpoint_distribution";
-        given.unused(key, "there are not several endpoints (storage.endpoint_uris)");
+        given.unused(key, "fewer than two endpoints are given (storage.endpoint_uris)");
     }
     if (keys.use_mpi_endpoint_distribution || by_process) && endpoints.len() > 1 {
         let own = user.process % endpoints.len() as u64;

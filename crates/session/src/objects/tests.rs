@@ -243,7 +243,7 @@ fn several_endpoints_are_counted_and_distributed() {
     let by_variable = [("S3_ENDPOINT_URIS", "http://a, http://b")];
     assert_eq!(of(&[], &by_variable, 3).unwrap().0, ["http://b"]);
     let (found, warnings) = of(&["storage.use_mpi_endpoint_distribution=true"], &[], 0).unwrap();
-    assert!(found.is_empty() && warnings[0].contains("not several endpoints"), "{warnings:?}");
+    assert!(found.is_empty() && warnings[0].contains("fewer than two endpoints"), "{warnings:?}");
     let (_, warnings) = of(&["storage.endpoint_count=2"], &[], 0).unwrap();
     assert!(warnings[0].contains("storage.endpoint_count is not used"), "{warnings:?}");
     let both = [list, "storage.storage_options.endpoint_url='http://d'"];

@@ -21,9 +21,8 @@ pub(super) fn list(
 ) -> CommandResult {
     if flags.check {
         return Err(Failure::usage(anyhow!(
-            "{place} cannot be checked without listing it again: an object store has no times of folders; list it \
-             again \
-             without --check. A run checks size and entity tag of each object that it reads"
+            "{place} cannot be checked without listing it again, because an object store has no times of folders; \
+             leave out --check to list it again. A run checks the size and the entity tag of each object that it reads"
         )));
     }
     let options = ListOptions {

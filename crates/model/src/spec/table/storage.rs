@@ -19,13 +19,12 @@ const SHORTEST_WAIT: f64 = 0.001;
 /// The only strategy: connections are kept, and a request takes any that is idle.
 const ROUND_ROBIN: &[&str] = &["round_robin"];
 
-const OWN_CLIENT: &str = "feedline reads object stores with its own client, on all of them the same way";
+const OWN_CLIENT: &str = "feedline reads all object stores with its own client";
 const NO_FETCHERS: &str =
     "feedline has no threads that prefetch; the requests in flight follow from reader.read_threads";
 const BY_COLUMNS: &str = "feedline reads the columns that dataset.parquet.columns marks with read";
 const BY_RANGES: &str = "feedline computes the ranges that a sample needs and requests all of them at once";
-const NO_DECODING: &str =
-    "feedline does not decode; reader.preprocess: decode decodes the formats that can be";
+const NO_DECODING: &str = "feedline decodes only with reader.preprocess: decode, and only some formats";
 const NO_SETTLING: &str = "objects can be read as soon as they are written, and nothing is listed";
 const NO_LOOP: &str = "for a run without I/O, use --store null";
 

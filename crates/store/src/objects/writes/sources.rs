@@ -136,7 +136,7 @@ impl Fetcher {
             (Some(lost), _) => lost.cause.clone(),
             (None, Some(status)) if seen.code.is_empty() => format!("it answered {status}"),
             (None, Some(status)) => format!("it answered {status} {}", seen.code),
-            (None, None) => "a file could not be read, or a program not be run".to_owned(),
+            (None, None) => "a file could not be read, or a program could not be run".to_owned(),
         };
         StoreError::Refused(format!(
             "there are no credentials for {}: {asked} was asked, because no keys are set: {how}; set keys, or \
