@@ -103,12 +103,6 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// Readers that one process of the run has.
-    pub(crate) fn readers_of_process(&self, spec: &Spec) -> u64 {
-        let ranks = self.ranks.unwrap_or(1).div_ceil(self.process.of.max(1));
-        ranks.saturating_mul(spec.reader.read_threads.max(1))
-    }
-
     /// A workload without changes.
     pub fn new(workload: WorkloadText) -> Ask {
         Ask {
@@ -131,7 +125,7 @@ impl Ask {
             checkpoints: Some(Scale::WHOLE),
             record_steps: false,
             how_to_generate: String::new(),
-            process: ProcessNumber { number: 0, of: 1 },
+            process: ProcessNumber { number: 0, ranks: 1 },
         }
     }
 
@@ -178,7 +172,8 @@ pub struct Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessNumber {
     pub(crate) number: u64,
-    pub(crate) of: u64,
+    /// The most ranks that a process of the run has.
+    pub(crate) ranks: u64,
 }
 
 /// The number of processes on a host.
@@ -215,9 +210,11 @@ impl Asked {
         self.ask.ranks = self.ask.ranks.or(topology.default_ranks());
         match self.ranks() {
             // The plan refuses it.
-            0 => Ok(()),
-            ranks => Ok(topology.check(ranks)?),
+            0 => return Ok(()),
+            ranks => topology.check(ranks)?,
         }
+        self.ask.process.ranks = self.placement(topology).ranks_per_process;
+        Ok(())
     }
 
     /// How the ranks are spread over hosts and processes: those of the run or, for a plan, those that were asked for.

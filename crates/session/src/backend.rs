@@ -94,7 +94,8 @@ pub(crate) fn placed(
             return Err(Error::NoBucket { what: "data folder", place: place.clone(), scheme });
         }
         Location::Objects(there) if selection.plan().is_objects() => {
-            let user = StoreUser { process: ask.process.number, readers: ask.readers_of_process(spec) };
+            let readers = ask.process.ranks.saturating_mul(spec.reader.read_threads.max(1));
+            let user = StoreUser { process: ask.process.number, readers };
             let environment = |name: &str| std::env::var(name).ok();
             let (options, unused) = objects::options(spec, there, user, &environment)?;
             warnings = unused;

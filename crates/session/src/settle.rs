@@ -11,7 +11,7 @@ use model::location::Location;
 use model::plan::{FileSource, Measure, Placement, Plan, Request, TrainingPlan};
 use store::Selection;
 
-use crate::ask::{Asked, CountOrigin, Generate, ProcessNumber};
+use crate::ask::{Asked, CountOrigin, Generate};
 use crate::backend::{PlacedBackend, format_of, select};
 use crate::error::Error;
 use crate::existing;
@@ -61,7 +61,7 @@ pub fn settle<'a>(
     compare_requests(&asked, world, stop)?;
     let facts = SharedFacts::share(host, world, stop)?;
     asked.distribute(&facts.topology)?;
-    asked.ask.process = ProcessNumber { number: world.member(), of: world.members() };
+    asked.ask.process.number = world.member();
     let prepared = agree(Prepared::find(asked), world, stop)?;
     if let Some(reading) = prepared.reading.as_ref().filter(|reading| !reading.generates)
         && prepared.selection.plan().holds_files

@@ -135,3 +135,22 @@ fn errors_have_a_message_and_a_kind() {
     assert!(matches!(error, Error::NoDataSet { .. }) && error.kind() == ErrorKind::Refused, "{error}");
     assert!(error.to_string().ends_with("\ngenerate it"), "{error}");
 }
+
+/// DLIO limits the requests of a worker. A process has the workers of its ranks.
+#[test]
+fn limits_per_reader_count_for_the_readers_of_a_process() {
+    let host = Host::look();
+    for (ranks, per_host, expected) in
+        [(None, 1, 2 * 2 * 8), (Some(6), 1, 6 * 2 * 8), (Some(6), 3, 2 * 2 * 8)]
+    {
+        let settings = [
+            "storage.storage_root='s3://bucket'",
+            "storage.anonymous=true",
+            "storage.storage_options.prefetch_window=8",
+        ];
+        let ask =
+            Ask { ranks, processes_per_host: per_host, only_plans: true, ..ask(TRAINING, "s3", &settings) };
+        let settled = settle(ask.read().unwrap(), &host, &Solo::new(), &Stop::default()).unwrap();
+        assert_eq!(settled.selection.objects.requests_in_flight, expected, "{ranks:?} {per_host}");
+    }
+}
