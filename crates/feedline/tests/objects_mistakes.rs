@@ -307,3 +307,63 @@ fn a_plan_needs_no_server() {
         has_no_secret(&dir, &done.prints("s3"));
     }
 }
+
+/// How often a text is in the messages of a command.
+#[track_caller]
+fn says_once(done: &Done, text: &str) {
+    let times = done.stderr.matches(text).count();
+    assert_eq!(times, 1, "{text}\n{}", done.stderr);
+}
+
+#[test]
+fn keys_for_names_beside_a_complete_location_are_reported() {
+    let (dir, place, url) = with_data();
+    let sets = ["storage.storage_options.uri_scheme=gs", "storage.storage_options.use_full_object_uri=true"];
+    let done =
+        place.with(dir.feedline(&["generate", "w.yaml", "--data-dir", &url]).set(&sets)).run().exits(0);
+    for key in ["uri_scheme", "use_full_object_uri"] {
+        says_once(&done, &format!("'storage.storage_options.{key}' at"));
+    }
+    done.says("the location of the data is given as a whole");
+}
+
+/// Checkpoints of a workload whose storage type is that of an object store.
+const CHECKPOINTS: &str = "
+workflow: {train: false, checkpoint: true}
+storage: {storage_type: s3, storage_root: no-such-bucket}
+model: {name: m, model_size_bytes: 100000}
+checkpoint: {checkpoint_folder: ckpt/m, fsync: true, num_checkpoints_write: 1, num_checkpoints_read: 1,
+             time_between_checkpoints: 0}
+";
+
+#[test]
+fn the_scheme_of_checkpoint_folders_is_known_or_refused() {
+    let dir = Dir::new();
+    dir.write("w.yaml", CHECKPOINTS);
+    let variable = "MLPSTORAGE_CHECKPOINT_URI_SCHEME";
+    let run = |scheme: &str, more: &[&str]| {
+        let args = [&["run", "w.yaml", "--no-calibration", "--set", "storage.anonymous=true"], more].concat();
+        dir.feedline(&args).env(variable, scheme).run()
+    };
+    let done = run("nfs", &[]).exits(2).one_error().says("MLPSTORAGE_CHECKPOINT_URI_SCHEME is 'nfs'");
+    done.says("set it to s3, gs, az, file or direct");
+    for (scheme, store) in [("file", "posix"), ("direct", "direct")] {
+        let done = run(scheme, &["--json"]).ran();
+        assert!(!done.stderr.contains(variable), "{}", done.stderr);
+        assert!(dir.path("ckpt/m").is_dir(), "a local folder");
+        let plan = dir.feedline(&["plan", "w.yaml", "--set", "storage.anonymous=true"]).env(variable, scheme);
+        plan.run().exits(0).prints(store);
+        std::fs::remove_dir_all(dir.path("ckpt")).unwrap();
+    }
+    let local = ["--checkpoint-dir", "./here", "--set", "storage.storage_type=local_fs"];
+    says_once(
+        &run("gs", &local).ran(),
+        &format!("{variable} is not used: storage.storage_type is not that of"),
+    );
+    let absolute = dir.path("here").display().to_string();
+    let done = run("gs", &["--checkpoint-dir", &absolute]).ran();
+    says_once(
+        &done,
+        &format!("{variable} is not used: checkpoint.checkpoint_folder says itself where it is"),
+    );
+}

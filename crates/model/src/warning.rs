@@ -55,6 +55,11 @@ impl Warning {
         concerns.then_some(self)
     }
 
+    /// Whether it says that a key has no effect.
+    pub fn is_about(&self, key: &str) -> bool {
+        matches!(self, Warning::NoEffect { keys, .. } if keys.iter().any(|at| at.key == key))
+    }
+
     /// What to do about it.
     pub fn remedy(&self) -> String {
         match self {
@@ -121,6 +126,7 @@ mod tests {
         let one = Warning::NoEffect { keys: vec![at("reader.pin_memory")], why: "no device".into() };
         assert_eq!(one.to_string(), "'reader.pin_memory' at a.yaml:1:2 has no effect: no device");
         assert_eq!(one.remedy(), "remove it");
+        assert!(one.is_about("reader.pin_memory") && !one.is_about("reader.access"));
         let two = Warning::NoEffect { keys: vec![at("x"), at("y")], why: "z".into() };
         assert_eq!(two.to_string(), "2 keys have no effect: z\n  'x' at a.yaml:1:2\n  'y' at a.yaml:1:2");
     }

@@ -11,7 +11,9 @@ use model::location::Location;
 use model::manifest::DataSetManifest;
 use model::plan::{self, FoundFiles, Placement, Plan};
 use model::secret;
-use model::spec::{self, Override, ReadRules, Spec, UnknownKeys, WorkloadSource};
+use model::spec::{
+    self, CHECKPOINT_SCHEME, CheckpointScheme, Override, ReadRules, Spec, UnknownKeys, WorkloadSource,
+};
 use model::units::{Bytes, Nanos};
 use model::warning::{KeyOrigin, Warning};
 use store::{BACKENDS, Mode, Registry, Store};
@@ -86,7 +88,7 @@ pub struct Ask {
     /// The backends that can be named.
     pub registry: Registry,
     /// The scheme of checkpoint folders that have none, if the workload stores objects; `None`: the workload's.
-    pub checkpoint_scheme: Option<String>,
+    pub checkpoint_scheme: Option<CheckpointScheme>,
     /// Maximum memory for buffers and batches; `None`: as much as they need.
     pub memory: Option<Bytes>,
     pub generate: Generate,
@@ -137,7 +139,10 @@ impl Ask {
         let spec::ParsedWorkload { spec, warnings, origins, unhonoured } =
             spec::read_with(source, &self.overrides, rules)?;
         let warnings = warnings.into_iter().filter_map(|warning| self.for_user(warning)).collect();
-        Ok(Asked { ask: self, spec, warnings, origins, unhonoured, found: None, by_manifest: false })
+        let mut asked =
+            Asked { ask: self, spec, warnings, origins, unhonoured, found: None, by_manifest: false };
+        asked.warn_of_idle_names();
+        Ok(asked)
     }
 
     /// The warning without keys that the user did not write; `None` if none is left.
@@ -383,6 +388,29 @@ impl Asked {
     /// Whether the user gave a key: in a workload file or on the command line, but not by choosing a built-in workload.
     fn gave(&self, key: &str) -> bool {
         self.origins.get(key).is_some_and(|origin| !self.ask.is_built_in(origin))
+    }
+
+    /// Warns about keys for the names of objects beside a complete location, unless they were already reported.
+    fn warn_of_idle_names(&mut self) {
+        let idle = self.spec.idle_name_keys(self.ask.data.is_some(), self.ask.checkpoint_scheme);
+        for (key, why) in idle {
+            if !self.warnings.iter().any(|warning| warning.is_about(key)) {
+                self.warn_of(key, why);
+            }
+        }
+    }
+
+    /// Warns if checkpoint folders do not take the scheme that the front end was given.
+    pub(crate) fn warn_of_idle_scheme(&mut self, saves: bool) {
+        let Some(scheme) = self.ask.checkpoint_scheme else { return };
+        let why = match saves {
+            true => self.spec.scheme_without_effect(scheme),
+            false => Some("no checkpoints are saved"),
+        };
+        let setting = CHECKPOINT_SCHEME.to_owned();
+        self.add_warnings(
+            why.map(|why| Warning::Unused { setting, why: why.to_owned() }).into_iter().collect(),
+        );
     }
 
     /// Warns about given keys that have no effect in this plan.

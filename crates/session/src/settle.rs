@@ -114,6 +114,7 @@ impl Prepared {
         let scale = asked.ask.checkpoints.filter(|_| asked.spec.workflow.checkpoint);
         let tiers = scale.map(|_| Tiers::choose(&asked.ask, &asked.spec, &selection)).transpose()?;
         asked.add_warnings(tiers.as_ref().map(Tiers::warnings).unwrap_or_default());
+        asked.warn_of_idle_scheme(tiers.is_some());
         let saving = tiers.as_ref().zip(scale).map(|(tiers, scale)| tiers.request(asked.ranks(), scale));
         let arithmetic = reading.as_ref().map(|reading| Arithmetic(&*reading.format));
         let store = selection.plan();

@@ -8,9 +8,9 @@ use model::checkpoint::manifest::Moment;
 use model::checkpoint::{CheckpointPlan, SaveRequest, Scale, Schedule};
 use model::location::Location;
 use model::plan::{Medium, StorePlan};
-use model::spec::{SaveMode, Spec};
+use model::spec::{CheckpointScheme, SaveMode, Spec};
 use model::warning::Warning;
-use store::{Selection, Sim, SimTier, Store, Tier};
+use store::{Mode, Selection, Sim, SimTier, Store, Tier};
 
 use crate::ask::Ask;
 use crate::backend::{PlacedBackend, default_store, placed};
@@ -165,18 +165,21 @@ impl TierChoice<'_> {
         (key, store): (&'static str, Option<&str>),
         like: &Selection,
     ) -> Result<TierLocation, Error> {
-        let place = self.spec.checkpoint_location(folder, self.ask.checkpoint_scheme.as_deref());
+        let scheme = self.ask.checkpoint_scheme.filter(|scheme| self.spec.takes_scheme(folder, *scheme));
+        let place = self.spec.checkpoint_location(folder, scheme);
         place.objects()?;
+        let is_direct = scheme == Some(CheckpointScheme::Files { odirect: true });
+        let mode = Mode { odirect: like.mode.odirect || is_direct, ..like.mode };
         let name = match store {
             None if like.place().includes(&place) => None,
-            None => Some(default_store(&place, like.mode)),
+            None => Some(default_store(&place, mode)),
             Some(name) => Some(name),
         };
         let selection = match name {
             None => like.clone(),
             Some(name) => {
                 let unknown = |cause| Error::UnknownTier { key, cause };
-                let selection = self.ask.registry.select(name, like.mode).map_err(unknown)?;
+                let selection = self.ask.registry.select(name, mode).map_err(unknown)?;
                 selection.check().map_err(Error::StoreArguments)?;
                 selection
             }

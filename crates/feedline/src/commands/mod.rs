@@ -29,12 +29,11 @@ use clap::Subcommand;
 use engine::{Stop, World, meter, waits};
 use model::location::Location;
 use model::secret::redact;
-use model::spec::{Override, Spec};
+use model::spec::{CHECKPOINT_SCHEME, CheckpointScheme, Override, Spec};
 use model::units::Nanos;
 use session::{Ask, Asked, Generate, path_argument, quoted};
 use signal_hook::iterator::Signals;
 
-use crate::dlio::CHECKPOINT_SCHEME;
 use crate::exit::{CommandResult, Failure, abandon, limited};
 use crate::flags::cluster::ClusterRequest;
 use crate::flags::{DataFlags, WorkloadFlags, stall_timeout_or_default};
@@ -133,12 +132,13 @@ pub(crate) fn ask(
     data: Option<&Path>,
 ) -> Result<Ask, Failure> {
     let workload = load(&flags.workload).map_err(Failure::usage)?;
+    let scheme = CheckpointScheme::parse(std::env::var(CHECKPOINT_SCHEME).ok().as_deref());
     let command = generate_command(flags, data);
     let supply = supply_secrets(&flags.set);
     Ok(Ask {
         overrides,
         data: data.map(Location::parse),
-        checkpoint_scheme: std::env::var(CHECKPOINT_SCHEME).ok().filter(|scheme| !scheme.is_empty()),
+        checkpoint_scheme: scheme.map_err(|what| Failure::usage(anyhow!(what)))?,
         how_to_generate: format!("create it with: {command}\nor add --generate to this command{supply}"),
         ..Ask::new(workload)
     })

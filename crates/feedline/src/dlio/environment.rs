@@ -1,13 +1,11 @@
 //! Environment variables that change a run through `dlio_benchmark`: those of DLIO that set a key of the workload, and
 //! feedline's own. docs/dlio.md lists all variables.
 
-use model::spec::Override;
+use model::spec::{CHECKPOINT_SCHEME, CheckpointScheme, Override};
 use serde::{Deserialize, Serialize};
 
 /// DLIO's limit of the readers that it chooses itself.
 const MAX_AUTO_THREADS: &str = "DLIO_MAX_AUTO_THREADS";
-/// The scheme of checkpoint folders that have none, which mlpstorage sets for object stores.
-pub(crate) const CHECKPOINT_SCHEME: &str = "MLPSTORAGE_CHECKPOINT_URI_SCHEME";
 /// Makes an invalid verdict a failure; `output.strict` is the key.
 const STRICT: &str = "FEEDLINE_STRICT";
 
@@ -16,7 +14,7 @@ const STRICT: &str = "FEEDLINE_STRICT";
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Variables {
     max_auto_threads: Option<String>,
-    pub checkpoint_scheme: Option<String>,
+    checkpoint_scheme: Option<String>,
     pub is_strict: bool,
 }
 
@@ -28,8 +26,13 @@ impl Variables {
 
     fn from(variable: impl Fn(&str) -> Option<String>) -> Variables {
         let is_strict = variable(STRICT).is_some_and(|value| !value.is_empty() && value != "0");
-        let checkpoint_scheme = variable(CHECKPOINT_SCHEME).filter(|scheme| !scheme.is_empty());
-        Variables { max_auto_threads: variable(MAX_AUTO_THREADS), checkpoint_scheme, is_strict }
+        let [max_auto_threads, checkpoint_scheme] = [MAX_AUTO_THREADS, CHECKPOINT_SCHEME].map(variable);
+        Variables { max_auto_threads, checkpoint_scheme, is_strict }
+    }
+
+    /// Where checkpoint folders are that do not say it themselves; an error if the value is not known.
+    pub(super) fn checkpoint_scheme(&self) -> Result<Option<CheckpointScheme>, String> {
+        CheckpointScheme::parse(self.checkpoint_scheme.as_deref())
     }
 
     /// The keys that they set, and notices about values that cannot be used.
@@ -55,6 +58,7 @@ const MOST: i64 = 65_536;
 
 #[cfg(test)]
 mod tests {
+    use model::objects::Service;
     use model::spec::{self, WorkloadSource};
 
     use super::*;
@@ -79,11 +83,15 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_scheme_is_none() {
-        let scheme =
-            |value: &str| Variables::from(|name| (name == CHECKPOINT_SCHEME).then(|| value.to_owned()));
-        assert_eq!(scheme("gs").checkpoint_scheme.as_deref(), Some("gs"));
-        assert_eq!(scheme("").checkpoint_scheme, None);
+    fn the_scheme_of_checkpoints_is_known_or_refused() {
+        let scheme = |value: &str| {
+            let found = Variables::from(|name| (name == CHECKPOINT_SCHEME).then(|| value.to_owned()));
+            found.checkpoint_scheme()
+        };
+        assert_eq!(scheme("gs"), Ok(Some(CheckpointScheme::Objects(Service::Gcs))));
+        assert_eq!(scheme("file"), Ok(Some(CheckpointScheme::Files { odirect: false })));
+        assert_eq!(scheme(""), Ok(None));
+        assert!(scheme("nfs").unwrap_err().contains(CHECKPOINT_SCHEME));
     }
 
     #[test]

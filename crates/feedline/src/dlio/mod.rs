@@ -19,7 +19,6 @@ use clap::Args;
 use engine::{Stop, World};
 use session::{agree, of_member_0};
 
-pub(crate) use self::environment::CHECKPOINT_SCHEME;
 use self::environment::Variables;
 use self::job::{Composed, Job};
 use crate::commands::{Command, stop_on_signals};

@@ -34,8 +34,10 @@ pub(super) fn run(job: &Job, variables: &Variables, world: &dyn World, stop: &St
     let entered = job.changes_folder.then(|| WorkingFolder::enter(&job.folder)).transpose();
     let _back = agree(entered.map_err(Failure::refused), world, stop)?;
     let (overrides, notices) = variables.overrides();
-    let checkpoint_scheme = variables.checkpoint_scheme.clone();
-    let asked = read(Ask { overrides, checkpoint_scheme, ..ask(job, world) }).map_err(Failure::from);
+    let scheme = variables.checkpoint_scheme().map_err(|what| Failure::usage(anyhow!(what)));
+    let asked = scheme.and_then(|checkpoint_scheme| {
+        read(Ask { overrides, checkpoint_scheme, ..ask(job, world) }).map_err(Failure::from)
+    });
     let spec = asked.as_ref().map(|asked| &asked.spec).ok();
     let folder = spec.and_then(|spec| spec.output.folder.as_deref());
     let folder = folder.filter(|folder| !folder.is_empty()).map_or(job.folder.as_path(), Path::new);

@@ -43,7 +43,7 @@ pub use names::{
     StorageType, Verify,
 };
 pub(crate) use names::{CacheProof, CheckpointMode, Datatype, Loader, OnError, Retain, Shuffle};
-pub use objects::address_mistake;
+pub use objects::{CHECKPOINT_SCHEME, CheckpointScheme, address_mistake};
 pub use overrides::{Override, OverrideValue};
 pub use plain::plain_yaml;
 pub use schema::{KeyRow, KeyStatus, KeyUnit, ValueKind, canonical_key, expected, nearest};

@@ -19,6 +19,35 @@ const CHECKPOINTS: [&str; 2] = ["checkpoint.checkpoint_folder", "checkpoint.burs
 const ADDRESSES: [&str; 3] =
     ["storage.storage_options.endpoint_url", "storage.endpoint_uris", "storage.storage_options.account_url"];
 
+/// The variable of mlpstorage for checkpoint folders that have no scheme.
+pub const CHECKPOINT_SCHEME: &str = "MLPSTORAGE_CHECKPOINT_URI_SCHEME";
+
+/// What that variable says: where folders of checkpoints are that do not say it themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckpointScheme {
+    Objects(Service),
+    /// Folders: `file`, or `direct` for O_DIRECT.
+    Files {
+        odirect: bool,
+    },
+}
+
+impl CheckpointScheme {
+    /// Reads the value of the variable; an empty one counts as not set. The error names the variable.
+    pub fn parse(value: Option<&str>) -> Result<Option<CheckpointScheme>, String> {
+        let Some(scheme) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
+        match (scheme, Service::of_scheme(scheme)) {
+            (_, Some(service)) => Ok(Some(CheckpointScheme::Objects(service))),
+            ("file", None) => Ok(Some(CheckpointScheme::Files { odirect: false })),
+            ("direct", None) => Ok(Some(CheckpointScheme::Files { odirect: true })),
+            _ => Err(format!(
+                "{CHECKPOINT_SCHEME} is '{scheme}', which is not a scheme that feedline knows; set it to s3, gs, az, \
+                 file or direct"
+            )),
+        }
+    }
+}
+
 /// Whether the workload names an object store, for its data or for the checkpoints that it `saves`.
 pub(super) fn names_objects(checked: &SettingMap, saves: bool) -> bool {
     let text = |key: &str| match checked.get(key) {
@@ -133,19 +162,71 @@ impl Spec {
     /// The location of a folder of checkpoints. With the storage type of an object store, a folder is a bucket and a
     /// prefix; one that begins with a point is below `storage.storage_root`, and one that begins with a slash is a
     /// path. `scheme` is the one that a front end was given for checkpoints.
-    pub fn checkpoint_location(&self, folder: &str, scheme: Option<&str>) -> Location {
-        if let Some(place) = object_place(folder) {
-            return Location::Objects(place);
-        }
-        let of_type = self.object_service();
-        let service = scheme.and_then(Service::of_scheme).filter(|_| of_type.is_some()).or(of_type);
-        match service {
-            Some(_) if folder.starts_with('.') => self.root().join(folder),
-            Some(service) if !folder.is_empty() && !folder.starts_with('/') && !folder.contains("://") => {
+    pub fn checkpoint_location(&self, folder: &str, scheme: Option<CheckpointScheme>) -> Location {
+        let scheme = scheme.filter(|scheme| self.takes_scheme(folder, *scheme));
+        match (object_place(folder), scheme, self.object_service()) {
+            (Some(place), ..) => Location::Objects(place),
+            (None, Some(CheckpointScheme::Objects(service)), _) => {
+                Location::Objects(in_bucket(service, folder))
+            }
+            (None, None, Some(_)) if folder.starts_with('.') => self.root().join(folder),
+            (None, None, Some(service)) if is_relative(folder) => {
                 Location::Objects(in_bucket(service, folder))
             }
             _ => Location::parse(folder),
         }
+    }
+
+    /// Whether the scheme of a front end decides where a folder of checkpoints is.
+    pub fn takes_scheme(&self, folder: &str, scheme: CheckpointScheme) -> bool {
+        let is_files = matches!(scheme, CheckpointScheme::Files { .. });
+        self.object_service().is_some() && is_relative(folder) && (is_files || !folder.starts_with('.'))
+    }
+
+    fn checkpoint_folders(&self) -> impl Iterator<Item = &str> {
+        let last = self.checkpoint.checkpoint_folder.as_str();
+        [last].into_iter().chain(self.checkpoint.burst_folder.as_deref())
+    }
+
+    /// Why the scheme of a front end has no effect on checkpoints that are saved; `None` if it has one.
+    pub fn scheme_without_effect(&self, scheme: CheckpointScheme) -> Option<&'static str> {
+        match self.object_service() {
+            None => Some("storage.storage_type is not that of an object store"),
+            Some(_) if self.checkpoint_folders().any(|folder| self.takes_scheme(folder, scheme)) => None,
+            Some(_) => Some("checkpoint.checkpoint_folder says itself where it is"),
+        }
+    }
+
+    /// Keys for the names of objects that have no effect, and why. `data_is_given`: whether a front end names the
+    /// location of the data; `scheme`: its scheme for checkpoints.
+    pub fn idle_name_keys(
+        &self,
+        data_is_given: bool,
+        scheme: Option<CheckpointScheme>,
+    ) -> Vec<(&'static str, &'static str)> {
+        let (set, storage) = (&self.dataset, &self.storage);
+        let by_location = match data_is_given {
+            true => Some("the location of the data is given as a whole"),
+            false => object_place(&set.data_folder).map(|_| "dataset.data_folder is a URL"),
+        };
+        let by_root = || object_place(&storage.storage_root).map(|_| "storage.storage_root is a URL");
+        let of_scheme = match storage.storage_type {
+            StorageType::AdlsGen2 => Some("the storage type adls_gen2 has one scheme only"),
+            _ => by_location.or_else(by_root),
+        };
+        let takes_it = |folder: &str| {
+            is_relative(folder) && !scheme.is_some_and(|scheme| self.takes_scheme(folder, scheme))
+        };
+        let names_checkpoints = self.workflow.checkpoint
+            && storage.storage_type == StorageType::S3
+            && self.checkpoint_folders().any(takes_it);
+        let objects = &storage.objects;
+        let of_scheme = of_scheme.filter(|_| objects.uri_scheme != "s3" && !names_checkpoints);
+        let of_keys = by_location.filter(|_| objects.use_full_object_uri);
+        let mut idle = Vec::new();
+        idle.extend(of_scheme.map(|why| ("storage.storage_options.uri_scheme", why)));
+        idle.extend(of_keys.map(|why| ("storage.storage_options.use_full_object_uri", why)));
+        idle
     }
 
     /// The location of `storage.storage_root`.
@@ -163,6 +244,11 @@ impl Spec {
         let places = [&self.dataset.data_folder, &self.storage.storage_root];
         places.into_iter().find_map(|text| abfs(text)).map(|(_, account)| account)
     }
+}
+
+/// Whether a folder is neither a URL nor a path from the root.
+fn is_relative(folder: &str) -> bool {
+    !folder.is_empty() && !folder.starts_with('/') && !folder.contains("://")
 }
 
 /// The place of a text without a scheme: a bucket, perhaps followed by a prefix.
@@ -232,9 +318,63 @@ mod tests {
             assert_eq!(files.checkpoint_location(folder, None).to_string(), of_files);
             assert_eq!(objects.checkpoint_location(folder, None).to_string(), of_objects);
         }
-        assert_eq!(objects.checkpoint_location("ckpt/x", Some("az")).to_string(), "az://ckpt/x");
-        assert_eq!(objects.checkpoint_location("ckpt/x", Some("nfs")).to_string(), "s3://ckpt/x");
-        assert_eq!(files.checkpoint_location("ckpt/x", Some("s3")).to_string(), "ckpt/x");
+    }
+
+    #[test]
+    fn a_variable_gives_checkpoint_folders_their_scheme() {
+        let objects = parsed(&[S3, "storage.storage_root=b"]).unwrap().spec;
+        let files = parsed(&[]).unwrap().spec;
+        for (scheme, folder, expected) in [
+            ("az", "ckpt/x", "az://ckpt/x"),
+            ("az", "./x", "s3://b/x"),
+            ("az", "/mnt/x", "/mnt/x"),
+            ("az", "gs://b/x", "gs://b/x"),
+            ("file", "ckpt/x", "ckpt/x"),
+            ("file", "./x", "./x"),
+            ("direct", "ckpt/x", "ckpt/x"),
+        ] {
+            let given = CheckpointScheme::parse(Some(scheme)).unwrap();
+            assert_eq!(objects.checkpoint_location(folder, given).to_string(), expected, "{scheme} {folder}");
+            assert!(!files.takes_scheme(folder, given.unwrap()));
+        }
+        let direct = CheckpointScheme::parse(Some("direct")).unwrap();
+        assert_eq!(direct, Some(CheckpointScheme::Files { odirect: true }));
+        assert_eq!(files.checkpoint_location("ckpt/x", direct).to_string(), "ckpt/x");
+        assert_eq!((CheckpointScheme::parse(None), CheckpointScheme::parse(Some(""))), (Ok(None), Ok(None)));
+        let error = CheckpointScheme::parse(Some("nfs")).unwrap_err();
+        assert!(error.starts_with("MLPSTORAGE_CHECKPOINT_URI_SCHEME is 'nfs'"), "{error}");
+    }
+
+    #[test]
+    fn a_scheme_without_effect_has_a_reason() {
+        let scheme = CheckpointScheme::Objects(Service::Azure);
+        let why = |sets: &[&str]| parsed(sets).unwrap().spec.scheme_without_effect(scheme);
+        assert_eq!(why(&[S3, "checkpoint.checkpoint_folder=ckpt/x"]), None);
+        assert_eq!(why(&[S3, "checkpoint.checkpoint_folder=/x", "checkpoint.burst_folder=b/x"]), None);
+        assert!(why(&[S3, "checkpoint.checkpoint_folder=/x"]).unwrap().contains("says itself"));
+        assert!(why(&["checkpoint.checkpoint_folder=ckpt/x"]).unwrap().contains("storage_type"));
+    }
+
+    #[test]
+    fn keys_for_names_are_idle_beside_a_complete_location() {
+        let (scheme, full) =
+            ("storage.storage_options.uri_scheme=az", "storage.storage_options.use_full_object_uri=true");
+        let idle = |sets: &[&str], given: bool| -> Vec<&str> {
+            let spec = parsed(&[sets, &[scheme, full]].concat()).unwrap().spec;
+            let keys = spec.idle_name_keys(given, None).into_iter();
+            keys.map(|(key, _)| key.rsplit('.').next().unwrap()).collect()
+        };
+        let (root, both) = ("storage.storage_root=b", vec!["uri_scheme", "use_full_object_uri"]);
+        assert!(idle(&[S3, root], false).is_empty());
+        assert_eq!(idle(&[S3, root], true), both);
+        assert_eq!(idle(&[S3, root, "dataset.data_folder='s3://b/x'"], false), both);
+        assert_eq!(idle(&[S3, "storage.storage_root='s3://b'"], false), ["uri_scheme"]);
+        assert_eq!(idle(&["storage.storage_type=adls_gen2", root], false), ["uri_scheme"]);
+        // It is the scheme of checkpoints.
+        let saves = ["workflow.checkpoint=true", "checkpoint.checkpoint_folder=c/x"];
+        assert_eq!(idle(&[S3, root, saves[0], saves[1]], true), ["use_full_object_uri"]);
+        let defaults = parsed(&[S3, root]).unwrap().spec;
+        assert!(defaults.idle_name_keys(true, None).is_empty());
     }
 
     #[test]
