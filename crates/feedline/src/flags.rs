@@ -114,6 +114,15 @@ impl WorkloadFlags {
     }
 }
 
+/// How to reach an object store, for commands without a workload.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct StorageFlags {
+    /// Setting for an object store, as in a workload, such as storage.anonymous=true; may be repeated
+    /// (docs/objects.md)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub storage_set: Vec<String>,
+}
+
 /// A span with its unit; `off` is 0.
 fn patience(text: &str) -> Result<Nanos, SpanError> {
     if text == "off" { Ok(Nanos::ZERO) } else { text.parse() }

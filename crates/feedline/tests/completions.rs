@@ -5,12 +5,14 @@ use std::path::Path;
 use crate::util::Dir;
 
 /// What was typed, and words that must and must not be offered.
-const CASES: [(&str, &[&str], &str); 8] = [
+const CASES: [(&str, &[&str], &str); 10] = [
     ("run unet3d_", &["unet3d_b200", "unet3d_h100"], "demo"),
     ("plan dem", &["demo"], "default"),
     ("workloads llama3_", &["llama3_8b"], "demo"),
     ("run demo --store ", &["posix", "uring", "null"], "demo"),
     ("run demo --set reader.batch", &["reader.batch_size=", "reader.batch_size_eval="], "reader.cache="),
+    ("run demo --set storage.anon", &["storage.anonymous="], "storage.store="),
+    ("catalog data --set storage.", &["storage.anonymous=", "storage.proxy="], "storage.store="),
     ("sweep demo --over ran", &["ranks="], "reader.cache="),
     ("sweep demo --over reader.prefetch", &["reader.prefetch_size="], "ranks="),
     ("run demo --stall", &["--stall-timeout"], "--store"),

@@ -316,6 +316,92 @@ fn says_once(done: &Done, text: &str) {
 }
 
 #[test]
+fn what_is_not_used_is_reported_once_by_every_command() {
+    let (dir, place, url) = with_data();
+    let unused = |command| place.with(command).env("AWS_DEFAULT_REGION", "eu-west-9");
+    let text = "AWS_DEFAULT_REGION is not used: AWS_REGION is set";
+    let objects = ["00", "01"].map(|file| format!("{url}/train/img_{file}_of_24.npz"));
+    for args in [
+        &["run", "w.yaml", "--no-calibration", "--data-dir", &url][..],
+        &["generate", "w.yaml", "--data-dir", &url],
+        &["catalog", &url, "--output", "list.catalog"],
+        &["inspect", &objects[0], &objects[1]],
+    ] {
+        says_once(&unused(dir.feedline(args)).run().exits(0), text);
+    }
+    let dlio = [
+        "dlio",
+        "workload=default",
+        "++workload.workflow.generate_data=True",
+        "++workload.workflow.train=False",
+    ];
+    let sets = [
+        format!("++workload.dataset.data_folder={}", place.url("dlio")),
+        "++workload.dataset.num_files_train=2".to_owned(),
+        "++workload.storage.storage_options.region=us-east-1".to_owned(),
+        "hydra.run.dir=out".to_owned(),
+    ];
+    let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+    let done = unused(dir.feedline(&[&dlio[..], &sets].concat())).run().exits(0);
+    says_once(&done, "AWS_DEFAULT_REGION is not used: storage.storage_options.region is given");
+}
+
+#[test]
+fn a_public_bucket_needs_no_credentials() {
+    let dir = Dir::small();
+    let google = Place::new(Scheme::Google);
+    google.with(dir.feedline(&GENERATE).args(&[&google.url("data")])).run().exits(0);
+    // The stand-in for Google speaks S3, too, and asks for no signature.
+    let endpoint = format!("storage.storage_options.endpoint_url='{}'", google.endpoint);
+    let anonymous = ["--set", "storage.anonymous=true", "--set", &endpoint];
+    for url in [google.url("data"), google.url("data").replace("gs://", "s3://")] {
+        let listed = dir.feedline(&["catalog", &url, "--json", "--output", "list.catalog"]).args(&anonymous);
+        assert_eq!(listed.run().exits(0).silent().json()["files"], 24, "{url}");
+        let object = format!("{url}/train/img_00_of_24.npz");
+        dir.feedline(&["inspect", &object]).args(&anonymous).run().exits(0).silent().prints("npz");
+        std::fs::remove_file(dir.path("list.catalog")).unwrap();
+    }
+    // A server that asks for signatures gets none, although there are keys.
+    let private = Place::s3();
+    let url = private.url("data");
+    for variable in [None, Some(("AWS_NO_SIGN_REQUEST", "YES"))] {
+        let args = ["catalog", &url, "--output", "list.catalog"];
+        let command = private.with(dir.feedline(&args));
+        let (command, why) = match variable {
+            Some((name, value)) => (command.env(name, value), "AWS_NO_SIGN_REQUEST is set"),
+            None => (command.args(&anonymous[..2]), "storage.anonymous is true"),
+        };
+        let done = command.run().exits(3).says("403");
+        says_once(&done, &format!("AWS_ACCESS_KEY_ID is not used: {why}"));
+        has_no_secret(&dir, &done);
+    }
+}
+
+#[test]
+fn commands_without_a_workload_take_settings_of_object_stores_only() {
+    let dir = Dir::new();
+    std::fs::create_dir(dir.path("data")).unwrap();
+    dir.write("data/x.npz", "x");
+    for command in [["catalog", "data"], ["inspect", "data/x.npz"]] {
+        for key in [
+            "reader.read_threads=2",
+            "storage.storage_root=x",
+            "storage.store=posix",
+            "account_key=hunter2-swordfish",
+        ] {
+            let done = dir.feedline(&command).args(&["--set", key]).run().exits(2).one_error();
+            let name = key.split('=').next().unwrap();
+            has_no_secret(&dir, &done.says(&format!("--set {name}")).says("storage.anonymous"));
+        }
+        let unknown = dir.feedline(&command).args(&["--set", "storage.anonymus=true"]).run().exits(2);
+        unknown.says("did you mean 'anonymous'?");
+    }
+    // For a folder, they have no effect.
+    let done = dir.feedline(&["catalog", "data", "--set", "storage.anonymous=true"]).run().exits(0);
+    says_once(&done, "'storage.anonymous' at --set storage.anonymous=true has no effect");
+}
+
+#[test]
 fn keys_for_names_beside_a_complete_location_are_reported() {
     let (dir, place, url) = with_data();
     let sets = ["storage.storage_options.uri_scheme=gs", "storage.storage_options.use_full_object_uri=true"];

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use engine::Stop;
 use engine::generate::read_manifest;
 use engine::world::Topology;
+use engine::{Stop, World};
 use model::checkpoint::{self, Scale};
 use model::location::Location;
 use model::manifest::DataSetManifest;
@@ -18,7 +18,7 @@ use model::units::{Bytes, Nanos};
 use model::warning::{KeyOrigin, Warning};
 use store::{BACKENDS, Mode, Registry, Store};
 
-use crate::backend::{at_first_attempt, for_upkeep, placed};
+use crate::backend::{PlacedBackend, at_first_attempt, for_upkeep, placed};
 use crate::error::Error;
 
 /// The text of a workload, and its origin.
@@ -272,11 +272,22 @@ impl Asked {
         }
     }
 
+    /// Prepares work without a plan: which process this is, and warnings about what was given to reach the store of the
+    /// data set but is not used. Mistakes in these settings are errors when the store is opened.
+    pub fn look_at_store(&mut self, world: &dyn World) {
+        let ranks = self.placement(world.topology()).ranks_per_process;
+        self.ask.process = ProcessNumber { number: world.member(), ranks };
+        if let Ok(PlacedBackend { warnings, .. }) = for_upkeep(&self.ask, &self.spec, &self.data_location()) {
+            self.add_warnings(warnings);
+        }
+    }
+
     /// The store of the data set, for work that is not measured.
-    pub(crate) fn open_data(&self) -> Result<Box<dyn Store>, Error> {
+    pub fn open_data(&self) -> Result<Box<dyn Store>, Error> {
         let place = self.data_location();
         self.check_named_store()?;
-        let selection = for_upkeep(&self.ask, &self.spec, &place)?;
+        // `look_at_store` and `settle` report what is not used.
+        let PlacedBackend { selection, .. } = for_upkeep(&self.ask, &self.spec, &place)?;
         let selection = if self.ask.only_plans { at_first_attempt(selection) } else { selection };
         selection.open(place).map_err(Error::DataFolder)
     }

@@ -3,12 +3,12 @@
 use format::{Format, FormatKind, FormatOptions};
 use model::location::Location;
 use model::objects::{ObjectOptions, RetryPolicy};
-use model::spec::{self, Preprocess, Spec, StorageType, WorkloadSource};
+use model::spec::{Override, Preprocess, Spec, StorageType};
 use model::units::Nanos;
 use model::warning::Warning;
-use store::{Mode, Selection, Store};
+use store::{Mode, Selection};
 
-use crate::ask::{Ask, WorkloadText};
+use crate::ask::{Ask, Asked, WorkloadText};
 use crate::error::Error;
 use crate::objects;
 use crate::objects::StoreUser;
@@ -108,10 +108,10 @@ pub(crate) fn placed(
 
 /// The backend for work that is not measured, such as reading manifests and writing data sets: files in a folder
 /// through the page cache, or the objects of a service, whichever backend a run uses.
-pub(crate) fn for_upkeep(ask: &Ask, spec: &Spec, place: &Location) -> Result<Selection, Error> {
+pub(crate) fn for_upkeep(ask: &Ask, spec: &Spec, place: &Location) -> Result<PlacedBackend, Error> {
     let mode = Mode::default();
     let selection = ask.registry.select(default_store(place, mode), mode).map_err(Error::StoreArguments)?;
-    Ok(placed(selection, ask, spec, place)?.selection)
+    placed(selection, ask, spec, place)
 }
 
 /// How long a plan waits for an object store, which it can do without.
@@ -124,12 +124,11 @@ pub(crate) fn at_first_attempt(selection: Selection) -> Selection {
     selection.with_objects(ObjectOptions { retry, ..options }, engine::meter::unix_seconds)
 }
 
-/// Opens the store at a location for a command without a workload: the environment alone says how to reach an object
-/// store.
-pub fn open_place(place: &Location) -> Result<Box<dyn Store>, Error> {
-    let defaults = spec::read(WorkloadSource { name: "defaults", text: "{}" }, &[])?;
-    let ask = Ask::new(WorkloadText::default());
-    for_upkeep(&ask, &defaults.spec, place)?.open(place.clone()).map_err(Error::DataFolder)
+/// The request of a command without a workload: settings and the environment say how to reach an object store.
+pub fn ask_of_place(place: Location, settings: Vec<Override>) -> Result<Asked, Error> {
+    let workload =
+        WorkloadText { source: "defaults".to_owned(), text: "{}".to_owned(), ..WorkloadText::default() };
+    Ask { overrides: settings, data: Some(place), ..Ask::new(workload) }.read()
 }
 
 /// Checks that this version supports the storage type.

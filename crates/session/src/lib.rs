@@ -50,7 +50,7 @@ pub mod study;
 mod tiers;
 
 pub use ask::{Ask, Asked, CountOrigin, FileCounts, Generate, WorkloadText};
-pub use backend::{DEFAULT_STORE, format_of, mode, open_place, select};
+pub use backend::{DEFAULT_STORE, ask_of_place, format_of, mode, select};
 pub use data_set::{DataSetTask, data_set, default_writers};
 pub use error::{Error, ErrorKind, MemberFailure};
 pub use folder::{check_folder, check_place, local, make_folder, path_argument, place_argument, quoted};

@@ -18,7 +18,7 @@ use store::StoreError;
 
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::cluster::NetworkFlags;
-use crate::flags::{OutputFlags, WaitFlags};
+use crate::flags::{OutputFlags, StorageFlags, WaitFlags};
 use crate::progress::ProgressMode;
 use crate::report;
 use crate::report::listing::ListReport;
@@ -31,6 +31,7 @@ Examples:
   feedline catalog /data/imagenet --refresh                list only folders that changed
   feedline catalog /read/only/data --output ~/data.catalog
   feedline catalog s3://bucket/imagenet --threads 32       list 32 ranges of keys at once
+  feedline catalog s3://public/data --set storage.anonymous=true
 
 Skipped: names that start with a dot, *.partial, *.idx (without --suffix), linked folders, sockets, pipes, devices.
 The same command resumes an interrupted listing.";
@@ -56,6 +57,8 @@ pub(crate) struct CatalogFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub threads: Option<u16>,
     #[command(flatten)]
+    pub storage: StorageFlags,
+    #[command(flatten)]
     pub network: NetworkFlags,
     #[command(flatten)]
     pub wait: WaitFlags,
@@ -74,9 +77,14 @@ pub(crate) fn catalog(flags: &CatalogFlags, world: &dyn World) -> CommandResult 
             "--suffix {empty:?} is empty and would match every name; give an ending such as .jpg"
         )));
     }
+    let mut asked = session::ask_of_place(place.clone(), flags.storage.overrides()?)?;
+    asked.look_at_store(world);
+    if !flags.output_flags.quiet {
+        report::warnings(&asked.warnings);
+    }
     let stop = super::stop_on_signals()?.with_patience(super::unless_zero(flags.wait.stall_timeout));
     if let Some(place) = objects {
-        return objects::list(flags, place, world, &stop);
+        return objects::list(flags, place, &asked, world, &stop);
     }
     if flags.check { check(flags, world, &stop) } else { list(flags, world, &stop) }
 }

@@ -47,7 +47,8 @@ pub(crate) struct GenerateFlags {
 }
 
 pub(crate) fn generate(flags: &GenerateFlags, world: &dyn World) -> CommandResult {
-    let asked = read(ask(&flags.workload, flags.overrides(), flags.data_dir.as_deref())?)?;
+    let mut asked = read(ask(&flags.workload, flags.overrides(), flags.data_dir.as_deref())?)?;
+    asked.look_at_store(world);
     if !flags.output.quiet {
         report::warnings(&asked.warnings);
     }

@@ -1,22 +1,24 @@
 //! `feedline inspect`: what data files contain, according to their bytes, and where their samples are.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
-use engine::{AskError, Inspection, MetadataError};
+use engine::{AskError, Inspection, MetadataError, Solo};
 use format::{
     ArrayFacts, Extent, FileFacts, Format, FormatError, FormatKind, FormatOptions, KINDS, Obstacle,
 };
 use model::location::Location;
 use model::names::Name;
-use model::spec::Access;
+use model::spec::{Access, Override};
 use model::units::grouped;
+use model::warning::Warning;
 use serde_json::{Value, json};
-use store::StoreError;
+use store::{Store, StoreError};
 
 use crate::exit::{CommandResult, Exit, Failure};
-use crate::flags::WaitFlags;
+use crate::flags::{StorageFlags, WaitFlags};
 use crate::report;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -24,6 +26,7 @@ Examples:
   feedline inspect train/img_0_of_8.hdf5
   feedline inspect part-0.parquet --sample 5 --access framework
   feedline inspect *.tfrecord --json
+  feedline inspect s3://public/data/part-0.parquet --set storage.anonymous=true
 
 A file that is missing (exit code 3) or damaged (5) does not keep the others from
 being inspected. The exit code is the highest of all files.";
@@ -58,6 +61,8 @@ pub(crate) struct InspectFlags {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
+    pub storage: StorageFlags,
+    #[command(flatten)]
     pub wait: WaitFlags,
 }
 
@@ -65,9 +70,11 @@ pub(crate) fn inspect(flags: &InspectFlags) -> CommandResult {
     let access = Access::named(&flags.access).ok_or_else(|| {
         Failure::usage(anyhow!("--access must be {}, not '{}'", Access::NAMES.join(" or "), flags.access))
     })?;
+    let inspector =
+        Inspector { flags, access, settings: flags.storage.overrides()?, shown: RefCell::default() };
     let (mut found, mut failures) = (Vec::new(), Vec::new());
     for path in &flags.files {
-        match look(flags, access, path) {
+        match inspector.look(path) {
             Ok(finding) => found.push(finding),
             Err(failure) => failures.push(failure),
         }
@@ -106,33 +113,56 @@ struct InspectedFile<'a> {
     reads: Vec<(u64, Vec<Extent>)>,
 }
 
-fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<InspectedFile<'a>, Failure> {
-    let (folder, name) = parts(path)?;
-    let format = format_of(flags, access, path)?;
-    let shown = path.display().to_string();
-    let failure = |error: AskError| failure(error.renamed(&shown));
-    let store = session::open_place(&folder).map_err(|error| match error {
-        session::Error::DataFolder(cause) => failure(cause.into()),
-        error => error.into(),
-    })?;
-    let mut inspection = Inspection::new(&*store, &*format, &name).map_err(failure)?;
-    let facts = inspection.facts().map_err(failure)?;
-    let mut reads = Vec::new();
-    if !flags.sample.is_empty() {
-        let held = flags.samples.or(facts.samples).ok_or_else(|| {
-            Failure::usage(anyhow!(
-                "{}: the file does not state its number of samples; add --samples",
-                path.display()
-            ))
+/// What all files of a command have in common.
+struct Inspector<'f> {
+    flags: &'f InspectFlags,
+    access: Access,
+    settings: Vec<Override>,
+    /// Warnings that were shown for an earlier file.
+    shown: RefCell<Vec<Warning>>,
+}
+
+impl Inspector<'_> {
+    fn look<'a>(&self, path: &'a Path) -> Result<InspectedFile<'a>, Failure> {
+        let (folder, name) = parts(path)?;
+        let format = format_of(self.flags, self.access, path)?;
+        let shown = path.display().to_string();
+        let failure = |error: AskError| failure(error.renamed(&shown));
+        let store = self.open(folder).map_err(|error| match error {
+            session::Error::DataFolder(cause) => failure(cause.into()),
+            error => error.into(),
         })?;
-        for &sample in &flags.sample {
-            let next = sample
-                .checked_add(1)
-                .ok_or_else(|| Failure::usage(anyhow!("{shown}: there is no sample {sample}")))?;
-            reads.push((sample, inspection.reads(&(sample..next), held).map_err(failure)?));
+        let mut inspection = Inspection::new(&*store, &*format, &name).map_err(failure)?;
+        let facts = inspection.facts().map_err(failure)?;
+        let mut reads = Vec::new();
+        if !self.flags.sample.is_empty() {
+            let held = self.flags.samples.or(facts.samples).ok_or_else(|| {
+                Failure::usage(anyhow!(
+                    "{}: the file does not state its number of samples; add --samples",
+                    path.display()
+                ))
+            })?;
+            for &sample in &self.flags.sample {
+                let next = sample
+                    .checked_add(1)
+                    .ok_or_else(|| Failure::usage(anyhow!("{shown}: there is no sample {sample}")))?;
+                reads.push((sample, inspection.reads(&(sample..next), held).map_err(failure)?));
+            }
         }
+        Ok(InspectedFile { path, format: format.name(), bytes: inspection.bytes(), facts, reads })
     }
-    Ok(InspectedFile { path, format: format.name(), bytes: inspection.bytes(), facts, reads })
+
+    /// The store of a folder. Each warning is shown once.
+    fn open(&self, folder: Location) -> Result<Box<dyn Store>, session::Error> {
+        let mut asked = session::ask_of_place(folder, self.settings.clone())?;
+        asked.look_at_store(&Solo::new());
+        let mut shown = self.shown.borrow_mut();
+        let new: Vec<Warning> =
+            asked.warnings.iter().filter(|warning| !shown.contains(warning)).cloned().collect();
+        report::warnings(&new);
+        shown.extend(new);
+        asked.open_data()
+    }
 }
 
 /// The folder of a file, or the place of an object, and the name in it.

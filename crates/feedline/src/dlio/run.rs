@@ -152,7 +152,7 @@ impl JobRun<'_> {
         self.leaf.log().start(&asked.spec, self.world.members());
         if !trains && !saves {
             return match generates {
-                true => self.generate(&asked),
+                true => self.generate(&mut asked),
                 false => Err(Failure::usage(anyhow!(
                     "there is nothing to do: workflow.generate_data, workflow.train and workflow.checkpoint are \
                      all off"
@@ -160,14 +160,17 @@ impl JobRun<'_> {
             };
         }
         // A run that trains writes the missing files itself.
+        let mut shown = Vec::new();
         if generates && !trains {
-            self.generate(&asked)?;
+            self.generate(&mut asked)?;
             asked.ask.generate = Generate::Never;
+            shown.clone_from(&asked.warnings);
         }
-        self.measure(asked)
+        self.measure(asked, &shown)
     }
 
-    fn generate(&self, asked: &Asked) -> CommandResult {
+    fn generate(&self, asked: &mut Asked) -> CommandResult {
+        asked.look_at_store(self.world);
         self.leaf.log().warnings(&asked.warnings);
         let writers = default_writers(asked, self.host, self.world);
         let task = DataSetTask { keep_seed: false, verify: false, writers, overwrite: false };
@@ -177,9 +180,15 @@ impl JobRun<'_> {
         Ok(Exit::Ok)
     }
 
-    fn measure(&self, asked: Asked) -> CommandResult {
+    /// Runs a workload that trains or saves checkpoints. `shown` are warnings that are in the log already.
+    fn measure(&self, asked: Asked, shown: &[Warning]) -> CommandResult {
         let is_strict = asked.spec.output.strict || self.variables.is_strict;
-        let (log, warn) = (self.leaf.log(), |warnings: &[Warning]| self.leaf.log().warnings(warnings));
+        let log = self.leaf.log();
+        let warn = |warnings: &[Warning]| {
+            let new: Vec<Warning> =
+                warnings.iter().filter(|warning| !shown.contains(warning)).cloned().collect();
+            log.warnings(&new);
+        };
         let setup = RunSetup {
             host: self.host,
             world: self.world,

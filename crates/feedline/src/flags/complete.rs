@@ -19,6 +19,7 @@ pub(crate) fn definition() -> Command {
             "name" => offers(argument, workload_names),
             "store" => offers(argument, stores),
             "set" => offers(argument, settings),
+            "storage_set" => offers(argument, storage_settings),
             "over" => offers(argument, axes),
             _ => argument,
         })
@@ -54,10 +55,21 @@ fn stores(typed: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Keys of a workload that have an effect, then `=` and the words of a key that has a fixed set of them.
 fn settings(typed: &OsStr) -> Vec<CompletionCandidate> {
+    keys(typed, |status| {
+        matches!(status, KeyStatus::Used | KeyStatus::WithCheckpoints | KeyStatus::OfObjects)
+    })
+}
+
+/// The same for the keys of object stores.
+fn storage_settings(typed: &OsStr) -> Vec<CompletionCandidate> {
+    keys(typed, |status| status == KeyStatus::OfObjects)
+}
+
+fn keys(typed: &OsStr, is_offered: fn(KeyStatus) -> bool) -> Vec<CompletionCandidate> {
     let value_of = typed.to_str().and_then(|typed| Some(typed.split_once('=')?.0));
-    let used = spec::rows().filter(|row| matches!(row.status, KeyStatus::Used | KeyStatus::WithCheckpoints));
+    let offered = spec::rows().filter(|row| is_offered(row.status));
     match value_of {
-        None => starting(typed, used.map(|row| (format!("{}=", row.key), row.help))),
+        None => starting(typed, offered.map(|row| (format!("{}=", row.key), row.help))),
         Some(key) => {
             let row = spec::rows().find(|row| row.key == key);
             let words = row.map_or(&[] as &[&str], |row| match row.kind {

@@ -3,10 +3,11 @@
 //! where `--jobs` wins over `--config build.jobs=..`. The flags `--store`, `--data-dir`, `--results-dir` and
 //! `--writers` also win over their keys.
 
-use model::spec::{Override, OverrideValue};
+use anyhow::anyhow;
+use model::spec::{KeyStatus, Override, OverrideValue, canonical_key, rows};
 use model::units::Nanos;
 
-use super::{CacheFlags, CheckpointFlags, DataFlags, WorkloadFlags};
+use super::{CacheFlags, CheckpointFlags, DataFlags, StorageFlags, WorkloadFlags};
 use crate::commands::capacity::CapacityFlags;
 use crate::commands::generate::GenerateFlags;
 use crate::commands::mlperf::MlperfSizeFlags;
@@ -14,6 +15,7 @@ use crate::commands::plan::PlanFlags;
 use crate::commands::run::RunFlags;
 use crate::commands::stall::StallFlags;
 use crate::commands::sweep::SweepFlags;
+use crate::exit::Failure;
 
 impl WorkloadFlags {
     /// `--set` arguments, then flags that stand for a key.
@@ -21,6 +23,27 @@ impl WorkloadFlags {
         let set = self.set.iter().map(|argument| Override::hydra(argument, format!("--set {argument}")));
         let timeout = self.stall_timeout.map(Nanos::seconds);
         set.chain(stands_for("reader.stall_timeout", timeout, "--stall-timeout")).chain(flags).collect()
+    }
+}
+
+impl StorageFlags {
+    /// The settings; a usage error for a key that does not describe an object store.
+    pub(crate) fn overrides(&self) -> Result<Vec<Override>, Failure> {
+        self.storage_set.iter().map(|argument| storage_setting(argument)).collect()
+    }
+}
+
+fn storage_setting(argument: &str) -> Result<Override, Failure> {
+    let setting = Override::hydra(argument, format!("--set {argument}"));
+    let key = setting.key.trim_start_matches(['+', '~']);
+    let key = canonical_key(key.strip_prefix("workload.").unwrap_or(key));
+    let names_place = rows().any(|row| row.key == key && row.status == KeyStatus::Used);
+    match key.starts_with("storage.") && !names_place {
+        true => Ok(setting),
+        false => Err(Failure::usage(anyhow!(
+            "--set {key}: this command takes only keys that say how to reach an object store, such as \
+             storage.anonymous; see docs/objects.md"
+        ))),
     }
 }
 

@@ -5,9 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use anyhow::anyhow;
 use engine::catalog::{self, ListOptions};
 use engine::{Stop, World};
-use model::location::Location;
 use model::objects::ObjectPlace;
-use session::{Activity, ActivityUnit};
+use session::{Activity, ActivityUnit, Asked};
 
 use super::CatalogFlags;
 use crate::exit::{CommandResult, Exit, Failure};
@@ -16,6 +15,7 @@ use crate::progress::ProgressMode;
 pub(super) fn list(
     flags: &CatalogFlags,
     place: &ObjectPlace,
+    asked: &Asked,
     world: &dyn World,
     stop: &Stop,
 ) -> CommandResult {
@@ -33,7 +33,7 @@ pub(super) fn list(
         fresh: false,
         state_folder: session::state_folder(),
     };
-    let store = session::open_place(&Location::Objects(place.clone()))?;
+    let store = asked.open_data()?;
     let goal = Activity { what: "listing", unit: ActivityUnit::Keys, total: 0 };
     let show = ProgressMode::choose(flags.output_flags.quiet);
     let (outcome, span) = session::observed(&show, world, goal, |events| {
