@@ -168,7 +168,8 @@ impl Inspector<'_> {
 /// The folder of a file, or the place of an object, and the name in it.
 fn parts(path: &Path) -> Result<(Location, Name), Failure> {
     let unnamed = || Failure::usage(anyhow!("{} is not a file name", path.display()));
-    if let Location::Objects(mut place) = Location::parse(path) {
+    if let Some(place) = Location::parse(path).objects().map_err(session::Error::from)? {
+        let mut place = place.clone();
         let (folder, name) = place.prefix.rsplit_once('/').unwrap_or(("", &place.prefix));
         let name = Name::new(name).filter(|name| !name.as_bytes().is_empty()).ok_or_else(unnamed)?;
         place.prefix = folder.to_owned();
