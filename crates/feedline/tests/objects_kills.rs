@@ -79,7 +79,9 @@ impl Bucket {
 
     /// Checks that after a completed run there are only the kept checkpoints, and no unfinished uploads.
     fn is_in_order(&self) {
-        let keys = self.lines("list");
+        let mut keys = self.lines("list");
+        // A lock that was released stays.
+        keys.retain(|line| !line.contains("/.feedline-lock"));
         let folder =
             |line: &String| line.split_once("/last/").unwrap().1.split('/').next().unwrap().to_owned();
         let moment = |folder: String| folder.split('.').next().unwrap().to_owned();

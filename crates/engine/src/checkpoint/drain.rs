@@ -8,6 +8,7 @@ use std::sync::PoisonError;
 use model::checkpoint::manifest::{CheckpointManifest, ManifestEntry, Moment};
 use model::names::Name;
 use model::units::Nanos;
+use serde::{Deserialize, Serialize};
 use store::{Buffer, StoredCheckpoint, Tier, TierFiles, TierSource};
 
 use super::files::{self, TransferFile, TransferThreads, TransferWorker};
@@ -21,6 +22,17 @@ use crate::host;
 const ATTEMPTS: u32 = 5;
 const PAUSE: Nanos = Nanos(if cfg!(test) { 2_000_000 } else { 500_000_000 });
 
+/// What a drain has to copy to, as the member that leads the last tier found out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum CopyTarget {
+    /// Nothing needs to be copied.
+    None,
+    /// The checkpoint is complete there.
+    Held,
+    /// It was begun, with this prefix of its files.
+    Begun(String),
+}
+
 impl Checkpointer<'_> {
     /// Copies a checkpoint to the last tier. If that fails, it stays on the fast tier, complete, and keeps its slot; it
     /// is tried again until the run ends, and then by the next run.
@@ -30,7 +42,7 @@ impl Checkpointer<'_> {
             Ok(()) => {
                 self.state().drain_failure = None;
                 self.give_slot(moment);
-                return self.retain_after(moment);
+                return self.clean_up(moment);
             }
             Err(StepError { cause: CheckpointError::Interrupted, .. }) => return,
             Err(StepError { cause: CheckpointError::Member(ended), .. }) => return self.end(*ended),
@@ -69,16 +81,24 @@ impl Checkpointer<'_> {
         let saved = saved.map(|saved| saved.filter(|saved| spread.seen().is_of(saved)));
         let manifest = self.manifest_of(&spread, saved.as_ref().ok().and_then(Option::as_ref))?;
         let target = match newer {
-            true => None,
+            true => CopyTarget::None,
             false => self.begin_copy(manifest.as_ref(), &saved)?,
         };
-        if let Some(prefix) = target {
-            self.copy(
+        match target {
+            CopyTarget::Begun(prefix) => self.copy(
                 fast.files(),
                 &spread,
                 saved.as_ref().ok().and_then(Option::as_ref),
                 (prefix, manifest),
-            )?;
+            )?,
+            CopyTarget::None => {}
+            // An earlier attempt completed it without knowing that.
+            CopyTarget::Held => {
+                let (seen, now) = (spread.seen(), self.now());
+                self.completed((seen.moment, seen.serial), false, |saved| {
+                    saved.durable_ns.get_or_insert(now.since(saved.began));
+                });
+            }
         }
         let removed = saved.and_then(|saved| {
             let _lock = self.reading();
@@ -106,30 +126,32 @@ impl Checkpointer<'_> {
         Ok(own.or(sent))
     }
 
-    /// Begins the copy on the last tier; returns the prefix of its files, or `None` if nothing needs to be copied.
+    /// Begins the copy on the last tier, unless it is there.
     fn begin_copy(
         &self,
         manifest: Option<&CheckpointManifest>,
         saved: &Result<Option<StoredCheckpoint>, CheckpointError>,
-    ) -> Result<Option<String>, StepError> {
+    ) -> Result<CopyTarget, StepError> {
         let last = self.setup.last;
-        let begin = || -> Result<Option<String>, CheckpointError> {
+        let begin = || -> Result<CopyTarget, CheckpointError> {
             saved.as_ref().map_err(CheckpointError::clone)?;
-            let Some(manifest) = manifest.filter(|_| self.last_sharers.leads()) else { return Ok(None) };
+            let Some(manifest) = manifest.filter(|_| self.last_sharers.leads()) else {
+                return Ok(CopyTarget::None);
+            };
             // If an earlier drain only lacked its last step, nothing is copied again.
             if last.holds(manifest)? {
-                return Ok(None);
+                return Ok(CopyTarget::Held);
             }
-            Ok(Some(last.begin(manifest.clone())?.prefix))
+            Ok(CopyTarget::Begun(last.begin(manifest.clone())?.prefix))
         };
         let here = begin();
-        let own = here.as_ref().ok().cloned().flatten();
-        let prefixes = self.combine(self.back(), here).inspect_err(|error| {
-            if let (Some(prefix), Some(manifest)) = (own, manifest) {
+        let own = here.as_ref().ok().cloned();
+        let targets = self.combine(self.back(), here).inspect_err(|error| {
+            if let (Some(CopyTarget::Begun(prefix)), Some(manifest)) = (own, manifest) {
                 self.give_up(false, &StoredCheckpoint { prefix, manifest: manifest.clone() }, error);
             }
         })?;
-        Ok(prefixes.into_iter().nth(self.last_sharers.leader() as usize).flatten())
+        Ok(targets.into_iter().nth(self.last_sharers.leader() as usize).unwrap_or(CopyTarget::None))
     }
 
     /// Copies the files of a checkpoint to the last tier, each from a host that has it, and makes it complete there.

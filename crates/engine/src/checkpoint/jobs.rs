@@ -20,6 +20,10 @@ pub(super) enum BackgroundTask {
     Persist(Snapshot),
     /// Completes a checkpoint for which training did not wait until it was durable.
     Seal(WrittenCheckpoint),
+    /// Removes what the checkpoint of a moment replaced, and the oldest checkpoints.
+    CleanUp {
+        moment: Moment,
+    },
 }
 
 /// Identifies a job at all members.
@@ -28,12 +32,13 @@ enum JobName {
     Drain(Moment),
     Persist(Moment),
     Seal(Moment),
+    CleanUp(Moment),
 }
 
 impl BackgroundTask {
     /// Whether this adds a complete checkpoint.
     fn completes(&self) -> bool {
-        !matches!(self, BackgroundTask::Drain { .. })
+        !matches!(self, BackgroundTask::Drain { .. } | BackgroundTask::CleanUp { .. })
     }
 
     fn name(&self) -> JobName {
@@ -41,6 +46,7 @@ impl BackgroundTask {
             BackgroundTask::Drain { moment, .. } => JobName::Drain(*moment),
             BackgroundTask::Persist(snapshot) => JobName::Persist(snapshot.moment),
             BackgroundTask::Seal(written) => JobName::Seal(written.moment()),
+            BackgroundTask::CleanUp { moment } => JobName::CleanUp(*moment),
         }
     }
 }
@@ -76,6 +82,7 @@ impl Checkpointer<'_> {
                 BackgroundTask::Drain { moment, tries } => self.drain(moment, tries),
                 BackgroundTask::Persist(snapshot) => self.persist(snapshot),
                 BackgroundTask::Seal(written) => self.seal_later(&written),
+                BackgroundTask::CleanUp { moment } => self.clean_up(moment),
             }
             let mut state = self.state();
             (state.at_work, state.rested) = (false, self.now());

@@ -297,7 +297,7 @@ impl Checkpointer<'_> {
             self.push(BackgroundTask::Drain { moment: manifest.moment, tries: 0 });
         } else {
             self.completed((manifest.moment, manifest.serial), false, |saved| saved.durable_ns = took);
-            self.retain_after(manifest.moment);
+            self.clean_up_after(manifest.moment);
         }
         Ok(end)
     }

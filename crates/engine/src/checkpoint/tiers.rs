@@ -19,27 +19,33 @@ pub(super) fn complete(tier: &dyn Tier) -> Result<Vec<StoredCheckpoint>, Checkpo
 impl Checkpointer<'_> {
     /// Locks the folders that this member leads: exclusively, or shared with other readers if this run only restores.
     pub(super) fn lock(&self) -> Result<Vec<Lock>, CheckpointError> {
-        let (last, shared) = (self.setup.last, self.setup.only_reads());
-        let root = Name::new(".").unwrap_or_default();
+        let last = self.setup.last;
         let fast = self.setup.fast.filter(|_| self.fast_sharers.leads());
-        let fast = fast.map(|fast| fast.files().lock(shared)).transpose()?;
+        let fast = fast.map(|fast| self.lock_tier(fast)).transpose()?;
         if !self.last_sharers.leads() {
             return Ok(fast.into_iter().collect());
         }
-        match last.files().lock(shared) {
-            Ok(last) => Ok(fast.into_iter().chain([last]).collect()),
-            Err(busy @ StoreError::Busy { .. }) => {
-                // This run's own lock may be the cause.
+        match (self.lock_tier(last), fast) {
+            (Ok(last), fast) => Ok(fast.into_iter().chain([last]).collect()),
+            (Err(busy @ CheckpointError::Store(StoreError::Busy { .. })), Some(fast)) => {
+                // This run's own lock of the fast tier may be the cause.
                 drop(fast);
-                let ourselves = last.files().lock(shared).is_ok();
-                Err(if ourselves {
-                    CheckpointError::SameFolder(last.files().shown(&root))
-                } else {
-                    busy.into()
+                let root = Name::new(".").unwrap_or_default();
+                Err(match self.lock_tier(last) {
+                    Ok(_) => CheckpointError::SameFolder(last.files().shown(&root)),
+                    Err(_) => busy,
                 })
             }
-            Err(cause) => Err(cause.into()),
+            (Err(cause), _) => Err(cause),
         }
+    }
+
+    fn lock_tier(&self, tier: &dyn Tier) -> Result<Lock, CheckpointError> {
+        let stops = || self.setup.stop.wished();
+        tier.files().lock(self.setup.only_reads(), &stops).map_err(|cause| match cause {
+            StoreError::GivenUp => CheckpointError::Interrupted,
+            cause => cause.into(),
+        })
     }
 
     /// Recovers the tiers after an earlier run, once per folder: incomplete checkpoints are removed, undrained ones are
@@ -91,8 +97,21 @@ impl Checkpointer<'_> {
         Ok(complete[..surplus].iter().try_for_each(|stored| last.remove(stored))?)
     }
 
-    /// The same after a save; a failure does not invalidate the save.
-    pub(super) fn retain_after(&self, moment: Moment) {
+    /// Removes what a save has made superfluous. In an object store that takes a request per file, so it is left to the
+    /// background; a file system has space for one more checkpoint only.
+    pub(super) fn clean_up_after(&self, moment: Moment) {
+        match self.setup.plan.last.is_objects() {
+            true => self.push(BackgroundTask::CleanUp { moment }),
+            false => self.clean_up(moment),
+        }
+    }
+
+    /// The same now; a failure does not invalidate the save.
+    pub(super) fn clean_up(&self, moment: Moment) {
+        if self.last_sharers.leads() {
+            let _lock = self.reading();
+            self.setup.last.clean_up(moment);
+        }
         if let Err(cause) = self.retain() {
             self.failed(moment, "removing older checkpoints: ", cause);
         }

@@ -167,6 +167,7 @@ fn a_replaced_checkpoint_stays_until_commit(tier: &dyn Tier) {
     assert_eq!(there.manifest, old.manifest);
     assert!(reads_back(tier, &there));
     tier.commit(&begun).unwrap();
+    tier.clean_up(old.manifest.moment);
     let new = tier.find(old.manifest.moment).unwrap().expect("it is complete");
     assert_eq!((&new.manifest, tier.list().unwrap().len()), (&begun.manifest, 1));
     assert!(reads_back(tier, &new) && !reads_back(tier, &there));

@@ -42,6 +42,15 @@ impl Objects for Bucket {
         self.writes.put(key, bytes, condition)
     }
 
+    fn put_once(
+        &self,
+        key: &str,
+        bytes: &[u8],
+        condition: PutCondition<'_>,
+    ) -> Result<PutOutcome, StoreError> {
+        self.writes.put_once(key, bytes, condition)
+    }
+
     fn upload(&self, key: &str) -> Result<Box<dyn Upload + '_>, StoreError> {
         self.writes.upload(key)
     }

@@ -80,6 +80,15 @@ pub(crate) trait Objects: Send + Sync + Debug {
     fn get(&self, key: &str, most: u64) -> Result<Option<(Vec<u8>, ObjectFacts)>, StoreError>;
     /// Stores a small object. It is durable when this returns.
     fn put(&self, key: &str, bytes: &[u8], condition: PutCondition<'_>) -> Result<PutOutcome, StoreError>;
+    /// The same in one attempt: for what a caller repeats by itself, or must not wait for.
+    fn put_once(
+        &self,
+        key: &str,
+        bytes: &[u8],
+        condition: PutCondition<'_>,
+    ) -> Result<PutOutcome, StoreError> {
+        self.put(key, bytes, condition)
+    }
     /// Begins an object of any size. It appears complete when it is finished, and replaces one of the same key; if the
     /// upload is dropped before, it never appears and its parts are removed.
     fn upload(&self, key: &str) -> Result<Box<dyn Upload + '_>, StoreError>;
@@ -119,4 +128,22 @@ pub(crate) fn observed(objects: &dyn Objects) -> Vec<(&'static str, String)> {
         ("other_requests", counts.requests.to_string()),
         ("other_failed_attempts", counts.all_failed().to_string()),
     ]
+}
+
+/// A tag that no object has.
+const NO_TAG: &str = "\"00000000000000000000000000000000\"";
+
+/// Makes sure that the server looks at conditions: some ignore one or both, and answer with success. To an object that
+/// was just put, `other` bytes are put on conditions that do not hold.
+pub(crate) fn check_conditions(objects: &dyn Objects, key: &str, other: &[u8]) -> Result<(), StoreError> {
+    for condition in [PutCondition::Absent, PutCondition::Tagged(NO_TAG)] {
+        if objects.put(key, other, condition)? != PutOutcome::Refused {
+            return Err(StoreError::Refused(format!(
+                "{}: the server does not support conditional writes (If-None-Match, If-Match), so two runs could \
+                 overwrite each other's data; use a version of the server that does",
+                objects.shown(key)
+            )));
+        }
+    }
+    Ok(())
 }

@@ -16,6 +16,14 @@ const PAGE: usize = 10;
 #[derive(Debug, Default)]
 pub(crate) struct MemoryBucket {
     held: Mutex<Held>,
+    ignores: Option<IgnoredCondition>,
+}
+
+/// A condition that a server does not look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IgnoredCondition {
+    Absent,
+    Tagged,
 }
 
 #[derive(Debug, Default)]
@@ -24,6 +32,8 @@ struct Held {
     uploads: BTreeMap<String, String>,
     /// Makes tags and upload numbers unique.
     serial: u64,
+    /// Requests to remove an object.
+    deleted: usize,
 }
 
 impl Held {
@@ -45,8 +55,18 @@ impl Held {
 }
 
 impl MemoryBucket {
+    /// A server that ignores a condition.
+    pub(crate) fn ignoring(condition: IgnoredCondition) -> MemoryBucket {
+        MemoryBucket { ignores: Some(condition), ..MemoryBucket::default() }
+    }
+
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap()
+    }
+
+    /// How often an object was to be removed.
+    pub(crate) fn deleted(&self) -> usize {
+        self.held().deleted
     }
 
     /// All keys, for assertions.
@@ -84,6 +104,8 @@ impl Objects for MemoryBucket {
         let there = held.facts(key);
         let holds = match condition {
             PutCondition::Always => true,
+            PutCondition::Absent if self.ignores == Some(IgnoredCondition::Absent) => true,
+            PutCondition::Tagged(_) if self.ignores == Some(IgnoredCondition::Tagged) => true,
             PutCondition::Absent => there.is_none(),
             PutCondition::Tagged(tag) => there.is_some_and(|there| there.tag == tag),
         };
@@ -98,7 +120,9 @@ impl Objects for MemoryBucket {
     }
 
     fn delete(&self, key: &str) -> Result<(), StoreError> {
-        self.held().objects.remove(key);
+        let mut held = self.held();
+        held.deleted += 1;
+        held.objects.remove(key);
         Ok(())
     }
 

@@ -104,7 +104,7 @@ impl TierFiles for DiskVolume {
         true
     }
 
-    fn lock(&self, shared: bool) -> Result<Lock, StoreError> {
+    fn lock(&self, shared: bool, _stops: &dyn Fn() -> bool) -> Result<Lock, StoreError> {
         let folder = Folder::open(&self.root)?;
         if shared { folder.lock_shared() } else { folder.lock_exclusive() }?;
         Ok(Lock { _folder: Some(folder), ..Lock::default() })

@@ -58,8 +58,8 @@ impl TierFiles for FaultVolume {
         self.inner.holds_files()
     }
 
-    fn lock(&self, shared: bool) -> Result<Lock, StoreError> {
-        self.inner.lock(shared)
+    fn lock(&self, shared: bool, stops: &dyn Fn() -> bool) -> Result<Lock, StoreError> {
+        self.inner.lock(shared, stops)
     }
 
     fn observed(&self) -> Vec<(&'static str, String)> {

@@ -40,8 +40,9 @@ pub trait TierFiles: Send + Sync + Debug {
     fn shown(&self, name: &Name) -> String;
     /// Whether what is written can be read back; otherwise a write only takes the time.
     fn holds_files(&self) -> bool;
-    /// Keeps other runs out; with `shared`, runs that only read are let in.
-    fn lock(&self, shared: bool) -> Result<Lock, StoreError>;
+    /// Keeps other runs out; with `shared`, runs that only read are let in. It may take long to find out whether another
+    /// run is alive; that ends when `stops` returns true.
+    fn lock(&self, shared: bool, stops: &dyn Fn() -> bool) -> Result<Lock, StoreError>;
     /// What it actually did, as far as a result should report it.
     fn observed(&self) -> Vec<(&'static str, String)>;
     /// Begins a file that will have `bytes` bytes. Its name must be free.
@@ -95,6 +96,11 @@ pub trait Tier: Send + Sync + Debug {
     /// Puts the manifest of a checkpoint that was begun and whose files are all durable. It replaces the complete one
     /// that existed when it was begun; if another run has committed one since, it is refused.
     fn commit(&self, checkpoint: &StoredCheckpoint) -> Result<(), StoreError>;
+    /// Removes what commits of a moment replaced, if `commit` has left that to do: it takes time that a save need not
+    /// wait for. What fails here is done by the next run.
+    fn clean_up(&self, moment: Moment) {
+        let _ = moment;
+    }
     /// Abandons a checkpoint that was begun, and removes its files.
     fn abandon(&self, checkpoint: &StoredCheckpoint);
     /// Removes a checkpoint with the files that its manifest lists, so that it is never visible with files missing.
@@ -265,11 +271,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let tier = Selection::named("posix", Mode::default()).unwrap().tier(folder.path()).unwrap();
         let tier = tier.files();
-        let writes = tier.lock(false).unwrap();
-        assert!(tier.lock(true).unwrap_err().to_string().contains("another feedline"));
+        let writes = tier.lock(false, &|| false).unwrap();
+        assert!(tier.lock(true, &|| false).unwrap_err().to_string().contains("another feedline"));
         drop(writes);
-        let _two_read = (tier.lock(true).unwrap(), tier.lock(true).unwrap());
-        assert!(matches!(tier.lock(false), Err(StoreError::Busy { .. })));
+        let _two_read = (tier.lock(true, &|| false).unwrap(), tier.lock(true, &|| false).unwrap());
+        assert!(matches!(tier.lock(false, &|| false), Err(StoreError::Busy { .. })));
     }
 
     #[test]

@@ -6,12 +6,15 @@
 //! Objects that are not listed there, or that have another size, are never touched.
 
 mod lock;
+mod moments;
 mod reading;
+mod removal;
 mod state;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::checkpoint::manifest::{CheckpointManifest, MANIFEST, Moment};
@@ -25,6 +28,7 @@ use crate::objects::random::random;
 use crate::page_cache::Pages;
 use crate::{Buffer, Now, StoreError};
 pub(crate) use lock::ObjectLock;
+use moments::MomentLocks;
 pub(crate) use reading::{LaneReader, RangeReader};
 use state::{MomentState, PendingFiles, manifest_name};
 
@@ -45,6 +49,7 @@ pub(crate) struct ObjectTier {
     /// Identifies this run in the lists of files that it writes.
     owner: String,
     known: Mutex<Known>,
+    moments: MomentLocks,
 }
 
 /// What this process has learned about the place.
@@ -54,10 +59,13 @@ struct Known {
     begun: BTreeMap<String, String>,
     /// Manifests by the prefix of their files, whose sizes need not be asked for then.
     manifests: BTreeMap<String, CheckpointManifest>,
-    /// Whether the run that had the lock before may exist yet.
-    is_doubtful: bool,
-    /// Folders of which such a run may still write files.
-    haunted: BTreeSet<String>,
+    /// Folders into which another run may still write, or from which it may still remove files: its processes on other
+    /// hosts may have survived it, or it may only be cut off.
+    in_doubt: BTreeSet<String>,
+    /// Moments of which a checkpoint was replaced whose files have not been removed yet.
+    replaced: BTreeSet<Moment>,
+    /// Set when another run has taken this run's lock.
+    is_lost: Option<Arc<AtomicBool>>,
 }
 
 /// The manifest object of a moment as it was read.
@@ -82,7 +90,8 @@ impl ObjectTier {
         reader: Arc<dyn RangeReader>,
     ) -> ObjectTier {
         let owner = format!("{:016x}", random());
-        ObjectTier { objects, place, reader, owner, known: Mutex::default() }
+        let (known, moments) = (Mutex::default(), MomentLocks::default());
+        ObjectTier { objects, place, reader, owner, known, moments }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -167,61 +176,44 @@ impl ObjectTier {
         Ok((moments, marks))
     }
 
-    /// Removes the files that are no longer written, with their unfinished uploads, and then their lists. If nothing
-    /// else is known about the moment, its manifest object is removed, too.
-    fn tidy(&self, read: ReadState) -> Result<ReadState, StoreError> {
-        for PendingFiles { folder, files, .. } in
-            read.state.pending.iter().filter(|pending| pending.owner.is_none())
-        {
-            self.remove_files(folder, files)?;
-        }
-        if read.state.pending.iter().all(|pending| pending.owner.is_some()) {
-            return Ok(read);
-        }
-        let mut state = read.state.clone();
-        state.pending.retain(|pending| pending.owner.is_some());
-        if !state.is_empty() {
-            return self.replace(&read, state);
-        }
-        self.objects.delete(&self.manifest_key(read.moment))?;
-        Ok(ReadState { moment: read.moment, state, tag: None })
-    }
-
-    fn remove_files(&self, folder: &str, files: &CheckpointManifest) -> Result<(), StoreError> {
-        self.known().manifests.remove(folder);
-        let key = |name: &str| self.place.key(&format!("{folder}/{name}"));
-        let keys: BTreeMap<String, u64> =
-            files.files.iter().map(|file| (key(&file.name), file.bytes)).collect();
-        // An upload in progress would become an object later.
-        for upload in self.objects.uploads(&format!("{}/", self.place.key(folder)))? {
-            if keys.contains_key(&upload.key) {
-                self.objects.abort(&upload)?;
-            }
-        }
-        for (name, bytes) in self.sizes(folder)? {
-            let key = key(&name);
-            if keys.get(&key) == Some(&bytes) {
-                self.objects.delete(&key)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A folder for new files, in which there is nothing: that of the moment, unless it is in use.
-    fn free_folder(&self, moment: Moment, serial: u64, state: &MomentState) -> Result<String, StoreError> {
-        let plain = moment.folder();
-        if !state.uses(&plain) && !self.known().haunted.contains(&plain) {
-            if self.sizes(&plain)?.keys().all(|name| name == MANIFEST) {
+    /// A folder for new files, in which there is nothing: that of the moment, unless it is in use. Files of these names
+    /// that are not listed were uploaded by a run that was cut off; they stay, and another folder is used.
+    fn free_folder(&self, draft: &CheckpointManifest, state: &MomentState) -> Result<String, StoreError> {
+        let plain = draft.moment.folder();
+        if !state.uses(&plain) && !self.known().in_doubt.contains(&plain) {
+            let there = self.sizes(&plain)?;
+            let mut others = there.keys().filter(|name| *name != MANIFEST).peekable();
+            if others.peek().is_none() {
                 return Ok(plain);
             }
-            if state.complete.is_none() {
+            let names: BTreeSet<&str> = draft.files.iter().map(|file| file.name.as_str()).collect();
+            if state.complete.is_none() && !others.all(|name| names.contains(name.as_str())) {
                 return Err(StoreError::Foreign { name: self.objects.shown(&self.place.key(&plain)) });
             }
         }
-        let folder = format!("{plain}.{serial}-{:04x}", random() >> 48);
+        let folder = format!("{plain}.{}-{:04x}", draft.serial, random() >> 48);
         match self.sizes(&folder)?.is_empty() {
             true => Ok(folder),
             false => Err(StoreError::Foreign { name: self.objects.shown(&self.place.key(&folder)) }),
+        }
+    }
+
+    /// Whether this run listed these files to write them.
+    fn is_own(&self, pending: &PendingFiles) -> bool {
+        let run = pending.owner.as_ref().and_then(|owner| owner.split_once('-'));
+        run.is_some_and(|(run, _)| run == self.owner)
+    }
+
+    /// An error if another run has taken the lock of this one.
+    fn check_lock(&self) -> Result<(), StoreError> {
+        // Relaxed: a flag that publishes no other data.
+        match self.known().is_lost.as_ref().is_some_and(|lost| lost.load(Ordering::Relaxed)) {
+            false => Ok(()),
+            true => Err(StoreError::Refused(format!(
+                "another feedline has taken the lock of {}, because this run could not renew it; it saves nothing \
+                 more there",
+                self.place
+            ))),
         }
     }
 
@@ -250,18 +242,16 @@ impl TierFiles for ObjectTier {
     }
 
     /// A run that only reads takes no lock and is kept out by none: it changes nothing, and what it reads is complete.
-    fn lock(&self, shared: bool) -> Result<Lock, StoreError> {
+    fn lock(&self, shared: bool, stops: &dyn Fn() -> bool) -> Result<Lock, StoreError> {
         if shared {
             return Ok(Lock::default());
         }
-        let lock =
-            ObjectLock::take(Arc::clone(&self.objects), &self.place.key(LOCK)).map_err(
-                |cause| match cause {
-                    StoreError::Busy { .. } => StoreError::Busy { name: self.place.to_string() },
-                    other => other,
-                },
-            )?;
-        self.known().is_doubtful |= lock.is_doubtful;
+        let taken = ObjectLock::take(Arc::clone(&self.objects), &self.place.key(LOCK), stops);
+        let lock = taken.map_err(|cause| match cause {
+            StoreError::Busy { .. } => StoreError::Busy { name: self.place.to_string() },
+            other => other,
+        })?;
+        self.known().is_lost = Some(lock.is_lost());
         Ok(Lock { _object: Some(lock), ..Lock::default() })
     }
 
@@ -325,20 +315,22 @@ impl Tier for ObjectTier {
     }
 
     fn begin(&self, draft: CheckpointManifest) -> Result<StoredCheckpoint, StoreError> {
-        let (moment, serial) = (draft.moment, draft.serial);
-        let mut read = self.read(moment)?;
-        if read.state.pending.iter().any(|pending| pending.owner.as_ref().is_some_and(|by| *by != self.owner))
-        {
-            return Err(self.busy(moment));
+        self.check_lock()?;
+        let _alone = self.moments.lock(draft.moment);
+        let mut read = self.read(draft.moment)?;
+        if read.state.pending.iter().any(|pending| pending.owner.is_some() && !self.is_own(pending)) {
+            return Err(self.busy(draft.moment));
         }
         if !read.state.pending.is_empty() {
             // Left by an earlier attempt of this run.
             read = self.release(read)?;
             read = self.tidy(read)?;
         }
-        let prefix = self.free_folder(moment, serial, &read.state)?;
+        let prefix = self.free_folder(&draft, &read.state)?;
         let mut state = read.state.clone();
-        let owner = Some(self.owner.clone());
+        // A tag is a function of the content. With a number for each attempt, a late request of one attempt cannot
+        // change what another one has put.
+        let owner = Some(format!("{}-{:016x}", self.owner, random()));
         state.pending.push(PendingFiles { owner, folder: prefix.clone(), files: draft.clone() });
         let begun = self.replace(&read, state)?;
         self.known().begun.insert(prefix.clone(), begun.tag.unwrap_or_default());
@@ -346,31 +338,54 @@ impl Tier for ObjectTier {
     }
 
     fn commit(&self, checkpoint: &StoredCheckpoint) -> Result<(), StoreError> {
+        self.check_lock()?;
+        let moment = checkpoint.manifest.moment;
+        let _alone = self.moments.lock(moment);
         let read = self.read_begun(checkpoint)?;
         let mut state = read.state.clone();
         state.pending.retain(|pending| pending.folder != checkpoint.prefix);
         let replaced = state.complete.replace(checkpoint.clone());
+        let has_replaced = replaced.is_some();
         state.pending.extend(replaced.map(|replaced| PendingFiles {
             owner: None,
             folder: replaced.prefix,
             files: replaced.manifest,
         }));
-        let committed = self.replace(&read, state)?;
-        self.known().begun.remove(&checkpoint.prefix);
-        // It is complete now; the rest only takes space, and the next run cleans it up if this fails.
-        let _ = self.tidy(committed);
+        if let Err(cause) = self.replace(&read, state) {
+            // The request may have been carried out although its answers were lost.
+            let now = self.read(moment).ok().and_then(|now| now.state.complete);
+            if now.as_ref() != Some(checkpoint) {
+                return Err(cause);
+            }
+        }
+        let mut known = self.known();
+        known.begun.remove(&checkpoint.prefix);
+        if has_replaced {
+            known.replaced.insert(moment);
+        }
         Ok(())
     }
 
+    fn clean_up(&self, moment: Moment) {
+        let _alone = self.moments.lock(moment);
+        if self.known().replaced.remove(&moment) {
+            // The checkpoint is complete; the rest only takes space, and the next run removes it if this fails.
+            let _ = self.check_lock().and_then(|()| self.read(moment)).and_then(|read| self.tidy(read));
+        }
+    }
+
     fn abandon(&self, checkpoint: &StoredCheckpoint) {
+        let _alone = self.moments.lock(checkpoint.manifest.moment);
         // There is an error to report already; what could not be cleaned up now is cleaned up by the next run. If the
         // manifest object has changed, another run has removed the files, and may have begun its own.
-        let released = self.read_begun(checkpoint).and_then(|read| self.release(read));
+        let begun = self.check_lock().and_then(|()| self.read_begun(checkpoint));
         self.known().begun.remove(&checkpoint.prefix);
-        let _ = released.and_then(|released| self.tidy(released));
+        let _ = begun.and_then(|begun| self.release(begun)).and_then(|released| self.tidy(released));
     }
 
     fn remove(&self, checkpoint: &StoredCheckpoint) -> Result<(), StoreError> {
+        self.check_lock()?;
+        let _alone = self.moments.lock(checkpoint.manifest.moment);
         let read = self.read(checkpoint.manifest.moment)?;
         let mut state = read.state.clone();
         let Some(there) = state.complete.take_if(|there| there == checkpoint) else { return Ok(()) };
@@ -380,25 +395,23 @@ impl Tier for ObjectTier {
     }
 
     fn recover(&self) -> Result<(), StoreError> {
+        self.check_lock()?;
         let (moments, marks) = self.entries()?;
         marks.iter().try_for_each(|mark| self.objects.delete(mark))?;
         for moment in moments {
+            let _alone = self.moments.lock(moment);
             let mut read = match self.read(moment) {
                 Err(StoreError::Foreign { .. }) => continue,
                 read => read?,
             };
             // This run has the lock, so other runs that wrote files here have ended. One that only was cut off
-            // cannot complete its checkpoint after this.
-            let is_left = |pending: &PendingFiles| pending.owner.as_ref().is_some_and(|by| *by != self.owner);
-            if read.state.pending.iter().any(is_left) {
-                let mut state = read.state.clone();
-                for left in state.pending.iter_mut().filter(|pending| is_left(pending)) {
-                    left.owner = None;
-                    let mut known = self.known();
-                    if known.is_doubtful {
-                        known.haunted.insert(left.folder.clone());
-                    }
-                }
+            // cannot complete its checkpoint after this, but it may still write or remove files of its lists.
+            let mut state = read.state.clone();
+            for left in state.pending.iter_mut().filter(|pending| !self.is_own(pending)) {
+                left.owner = None;
+                self.known().in_doubt.insert(left.folder.clone());
+            }
+            if state != read.state {
                 read = self.replace(&read, state)?;
             }
             self.tidy(read)?;

@@ -73,7 +73,7 @@ impl TierFiles for SimTier {
     }
 
     /// Only this process uses it.
-    fn lock(&self, _shared: bool) -> Result<Lock, StoreError> {
+    fn lock(&self, _shared: bool, _stops: &dyn Fn() -> bool) -> Result<Lock, StoreError> {
         Ok(Lock::default())
     }
 

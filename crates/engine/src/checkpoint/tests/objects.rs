@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use model::checkpoint::manifest::CheckpointManifest;
 use model::names::Name;
+use model::plan::Medium;
 use store::conformance::tier::{manifest, tier, write_files};
 use store::page_cache::Pages;
 use store::{Buffer, Lock, Now, StoredCheckpoint, TierFiles, TierSink, TierSource};
@@ -23,6 +24,12 @@ struct Bucket {
     begun: u64,
     /// The manifest that existed when a checkpoint was begun, by its prefix.
     known: BTreeMap<String, Option<Vec<u8>>>,
+    /// Commits that are carried out and then reported as failed.
+    unanswered: u64,
+    /// Locks that another run has.
+    refused_locks: u64,
+    /// Whether removals wait.
+    holds_removals: bool,
 }
 
 fn manifest_key(moment: Moment) -> String {
@@ -76,8 +83,16 @@ impl TierFiles for Objects {
         true
     }
 
-    fn lock(&self, _shared: bool) -> Result<Lock, StoreError> {
-        Ok(Lock::default())
+    fn lock(&self, _shared: bool, stops: &dyn Fn() -> bool) -> Result<Lock, StoreError> {
+        let mut bucket = self.bucket();
+        match bucket.refused_locks.checked_sub(1) {
+            _ if stops() => Err(StoreError::GivenUp),
+            Some(left) => {
+                bucket.refused_locks = left;
+                Err(StoreError::Busy { name: "objects".to_owned() })
+            }
+            None => Ok(Lock::default()),
+        }
     }
 
     fn observed(&self) -> Vec<(&'static str, String)> {
@@ -187,6 +202,10 @@ impl Tier for Objects {
         if let Some(replaced) = known {
             bucket.remove_listed(&read(&replaced));
         }
+        if bucket.unanswered > 0 {
+            bucket.unanswered -= 1;
+            return Err(StoreError::Refused("the answer was lost".to_owned()));
+        }
         Ok(())
     }
 
@@ -195,6 +214,9 @@ impl Tier for Objects {
     }
 
     fn remove(&self, checkpoint: &StoredCheckpoint) -> Result<(), StoreError> {
+        while self.bucket().holds_removals {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let (key, mut bucket) = (manifest_key(checkpoint.manifest.moment), self.bucket());
         if bucket.objects.get(&key) == Some(&written(checkpoint)) {
             bucket.objects.remove(&key);
@@ -295,4 +317,44 @@ fn leftovers_of_a_killed_run_are_removed_by_the_next() {
     write_files(&objects, &killed);
     bench(&[], None, Box::new(objects.clone())).keep(|checkpointer| checkpointer.save(at(1)));
     assert!(objects.names().iter().all(|name| name.starts_with("global_epoch1_step1/")), "{objects:?}");
+}
+
+#[test]
+fn a_save_does_not_wait_until_older_checkpoints_are_removed() {
+    let objects = Objects::default();
+    let mut bench = bench(&["checkpoint.keep_last=1"], None, Box::new(objects.clone()));
+    bench.plan.last.medium = Medium::Objects;
+    let (_, saved) = bench.keep(|checkpointer| {
+        checkpointer.save(at(1));
+        objects.bucket().holds_removals = true;
+        // It would never return.
+        checkpointer.save(at(2));
+        objects.bucket().holds_removals = false;
+    });
+    assert!(saved.iter().all(|save| save.is_complete() && save.troubles.is_empty()), "{saved:?}");
+    let kept: Vec<Moment> = objects.list().unwrap().iter().map(|there| there.manifest.moment).collect();
+    assert_eq!(kept, [at(2)]);
+}
+
+#[test]
+fn a_drain_that_was_completed_without_an_answer_is_complete() {
+    let (fast, last) = (Objects::default(), Objects::default());
+    last.bucket().unanswered = 1;
+    let bench = bench(&[], Some(Box::new(fast.clone())), Box::new(last.clone()));
+    let (_, saved) = bench.keep(|checkpointer| checkpointer.save(at(1)));
+    assert!(saved[0].is_complete(), "{saved:?}");
+    assert!(saved[0].durable_ns >= saved[0].fast_ns, "{saved:?}");
+    assert_eq!(fast.names(), Vec::<String>::new());
+}
+
+#[test]
+fn a_place_that_another_run_has_locked_is_refused_as_that() {
+    let objects = Objects::default();
+    let bench = bench(&[], None, Box::new(objects.clone()));
+    // The other run ends right after that.
+    objects.bucket().refused_locks = 1;
+    let error = bench.try_keep(|_| ()).unwrap_err();
+    assert!(matches!(error, CheckpointError::Store(StoreError::Busy { .. })), "{error}");
+    bench.stop.wish();
+    assert_eq!(bench.try_keep(|_| ()).unwrap_err(), CheckpointError::Interrupted);
 }

@@ -13,10 +13,9 @@ mod upload;
 mod wire;
 
 use std::future::Future;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use model::objects::{ObjectOptions, ObjectPlace, Service};
+use model::objects::{ObjectOptions, ObjectPlace, RetryPolicy, Service};
 use model::requests::RequestCounts;
 use object_store::path::Path;
 use object_store::{
@@ -43,6 +42,8 @@ const THREADS: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Writes {
     core: Arc<Core>,
+    /// The same without retries.
+    once: Core,
     threads: Arc<RequestThreads>,
     budget: Budget,
 }
@@ -61,19 +62,21 @@ impl Writes {
             Some(_) => CredentialCell::renewable(first),
             None => CredentialCell::given(first),
         });
-        let core = Arc::new(Core {
+        let core = Core {
             place: place.clone(),
             clients: library::clients(place, options, &cell)?,
             retry: options.retry,
             cell,
-            fetcher: fetcher.map(|fetcher| tokio::sync::Mutex::new(Arc::new(fetcher))),
-            counts: Mutex::default(),
-            next: AtomicUsize::new(0),
-        });
+            fetcher: fetcher.map(|fetcher| Arc::new(tokio::sync::Mutex::new(Arc::new(fetcher)))),
+            counts: Arc::default(),
+            next: Arc::default(),
+        };
+        let once = Core { retry: RetryPolicy { attempts: 1, ..options.retry }, ..core.clone() };
+        let core = Arc::new(core);
         if core.fetcher.is_some() {
             threads.get()?.runtime().spawn(renewal(Arc::downgrade(&core), Arc::clone(&core.cell)));
         }
-        Ok(Writes { core, threads, budget: Budget::new(options) })
+        Ok(Writes { core, once, threads, budget: Budget::new(options) })
     }
 
     /// What requests are signed with; renewed before it expires.
@@ -94,6 +97,16 @@ impl Writes {
         condition: PutCondition<'_>,
     ) -> Result<PutOutcome, StoreError> {
         self.threads.run(self.core.put(key, bytes, condition))?
+    }
+
+    /// As [`super::contract::Objects::put_once`].
+    pub(crate) fn put_once(
+        &self,
+        key: &str,
+        bytes: &[u8],
+        condition: PutCondition<'_>,
+    ) -> Result<PutOutcome, StoreError> {
+        self.threads.run(self.once.put(key, bytes, condition))?
     }
 
     /// As [`super::contract::Objects::upload`].

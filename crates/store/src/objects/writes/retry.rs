@@ -20,7 +20,8 @@ use super::sources::Fetcher;
 use super::wire::observed;
 use crate::{NoAnswer, Operation, Refusal, StoreError};
 
-/// What all requests of a store share.
+/// What all requests of a store share. Clones share counts and credentials.
+#[derive(Clone)]
 pub(super) struct Core {
     pub(super) place: ObjectPlace,
     /// One per endpoint.
@@ -28,10 +29,10 @@ pub(super) struct Core {
     pub(super) retry: RetryPolicy,
     pub(super) cell: Arc<CredentialCell>,
     /// Fetches credentials, if they are not part of the options.
-    pub(super) fetcher: Option<tokio::sync::Mutex<Arc<Fetcher>>>,
-    pub(super) counts: Mutex<RequestCounts>,
+    pub(super) fetcher: Option<Arc<tokio::sync::Mutex<Arc<Fetcher>>>>,
+    pub(super) counts: Arc<Mutex<RequestCounts>>,
     /// Numbers uploads, so that they are distributed over the endpoints.
-    pub(super) next: AtomicUsize,
+    pub(super) next: Arc<AtomicUsize>,
 }
 
 /// A request that failed for good.

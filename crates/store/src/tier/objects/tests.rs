@@ -99,12 +99,10 @@ impl FailingBucket {
         if self.has_ended() {
             return Err(broken());
         }
-        let is_it = self.left.load(Ordering::Relaxed) == 0;
-        if self.left.load(Ordering::Relaxed) != usize::MAX {
-            self.left.fetch_sub(1, Ordering::Relaxed);
-        }
-        if is_it {
-            self.left.store(usize::MAX, Ordering::Relaxed);
+        let count = |left: usize| Some(if left == usize::MAX { left } else { left.wrapping_sub(1) });
+        // Several threads may remove objects; one of them gets the last number.
+        let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count);
+        if left == Ok(0) {
             if matches!(self.failure, Failure::EndsAfter | Failure::FailsAfter) {
                 work()?;
             }
@@ -214,8 +212,9 @@ fn write(tier: &ObjectTier, checkpoint: &StoredCheckpoint) -> Result<(), StoreEr
 fn save(tier: &ObjectTier, manifest: CheckpointManifest) -> Result<(), StoreError> {
     let begun = tier.begin(manifest)?;
     let saved = write(tier, &begun).and_then(|()| tier.commit(&begun));
-    if saved.is_err() {
-        tier.abandon(&begun);
+    match saved {
+        Ok(()) => tier.clean_up(begun.manifest.moment),
+        Err(_) => tier.abandon(&begun),
     }
     saved
 }
@@ -341,11 +340,12 @@ fn of_two_runs_that_save_the_same_moment_one_is_refused() {
     let begun = one.begin(manifest(1, 1, &[10])).unwrap();
     let error = two.begin(manifest(1, 2, &[10])).unwrap_err();
     assert!(matches!(error, StoreError::Busy { .. }), "{error}");
-    // The first was cut off, and the second has taken its lock.
-    two.known().is_doubtful = true;
+    // The second has taken the lock of the first, of which some processes still upload files.
     two.recover().unwrap();
     write(&one, &begun).unwrap();
     save(&two, manifest(1, 2, &[10])).unwrap();
+    write(&one, &begun).unwrap();
+    assert_eq!(offered(&bucket), [2], "files of the first do not replace those of the second");
     let error = one.commit(&begun).unwrap_err();
     assert!(matches!(error, StoreError::Busy { .. }), "{error}");
     one.abandon(&begun);
@@ -373,7 +373,7 @@ fn a_complete_checkpoint_of_another_run_is_not_replaced_unseen() {
 fn objects_of_others_are_refused_and_stay() {
     let bucket = Arc::new(MemoryBucket::default());
     let tier = tier_on(Arc::clone(&bucket) as _);
-    bucket.put("some/prefix/global_epoch1_step1/file0", b"mine", PutCondition::Always).unwrap();
+    bucket.put("some/prefix/global_epoch1_step1/mine", b"mine", PutCondition::Always).unwrap();
     let error = tier.begin(manifest(1, 1, &[10])).unwrap_err();
     assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
     bucket.put("some/prefix/global_epoch1_step2/checkpoint.json", b"{}", PutCondition::Always).unwrap();
@@ -389,6 +389,196 @@ fn objects_of_others_are_refused_and_stay() {
     assert!(!tier.holds(&stored.manifest).unwrap());
     tier.remove(&stored).unwrap();
     assert_eq!(bucket.keys().len(), 3);
+}
+
+#[test]
+fn files_that_a_run_uploaded_too_late_do_not_block_a_moment() {
+    let bucket = Arc::new(MemoryBucket::default());
+    let late = "some/prefix/global_epoch1_step1/file1";
+    bucket.put(late, b"late", PutCondition::Always).unwrap();
+    let tier = tier_on(Arc::clone(&bucket) as _);
+    save(&tier, manifest(1, 1, &[10, 20])).unwrap();
+    assert_eq!(offered(&bucket), [1]);
+    assert!(bucket.head(late).unwrap().is_some(), "it is listed nowhere and stays");
+}
+
+#[test]
+fn a_checkpoint_is_reported_complete_whenever_it_is() {
+    for failure in [Failure::FailsBefore, Failure::FailsAfter] {
+        for at in 0.. {
+            let bucket = bucket();
+            let failing = FailingBucket::new(&bucket, at, failure);
+            let saved = save(&tier_on(Arc::clone(&failing) as _), manifest(1, 13, &[10, 40]));
+            assert_eq!(saved.is_ok(), offered(&bucket) == [13], "{failure:?} at {at}: {saved:?}");
+            if failing.left.load(Ordering::Relaxed) != usize::MAX {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn no_two_checkpoints_are_begun_with_the_same_text() {
+    let bucket = Arc::new(MemoryBucket::default());
+    let tier = tier_on(Arc::clone(&bucket) as _);
+    let text = || {
+        let begun = tier.begin(manifest(1, 1, &[10])).unwrap();
+        let text = bucket.get(&tier.manifest_key(begun.manifest.moment), MOST).unwrap().unwrap().0;
+        tier.abandon(&begun);
+        text
+    };
+    assert_ne!(text(), text(), "a late request to complete the first would complete the second");
+}
+
+#[test]
+fn a_run_without_its_lock_saves_and_removes_nothing() {
+    let bucket = Arc::new(MemoryBucket::default());
+    let tier = tier_on(Arc::clone(&bucket) as _);
+    save(&tier, manifest(1, 1, &[10])).unwrap();
+    let stored = tier.list().unwrap().remove(0);
+    let begun = tier.begin(manifest(2, 2, &[10])).unwrap();
+    write(&tier, &begun).unwrap();
+    let keys = bucket.keys();
+    tier.known().is_lost = Some(Arc::new(AtomicBool::new(true)));
+    let begin = tier.begin(manifest(3, 3, &[10])).map(drop);
+    for outcome in [begin, tier.commit(&begun), tier.remove(&stored), tier.recover()] {
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("has taken the lock of s3://bucket/some/prefix"), "{error}");
+    }
+    tier.abandon(&begun);
+    assert_eq!((bucket.keys(), offered(&bucket)), (keys, vec![1]));
+}
+
+/// A bucket whose removals wait until they may continue.
+#[derive(Debug)]
+struct PausedBucket {
+    bucket: Arc<MemoryBucket>,
+    /// Removals that have begun and wait.
+    waiting: AtomicUsize,
+    may_continue: AtomicBool,
+}
+
+impl PausedBucket {
+    fn new(bucket: &Arc<MemoryBucket>) -> Arc<PausedBucket> {
+        let (waiting, may_continue) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Arc::new(PausedBucket { bucket: Arc::clone(bucket), waiting, may_continue })
+    }
+
+    /// Waits until this many removals wait.
+    fn await_removals(&self, count: usize) {
+        while self.waiting.load(Ordering::Relaxed) < count {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    fn resume(&self) {
+        self.may_continue.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Objects for PausedBucket {
+    fn shown(&self, key: &str) -> String {
+        self.bucket.shown(key)
+    }
+
+    fn head(&self, key: &str) -> Result<Option<ObjectFacts>, StoreError> {
+        self.bucket.head(key)
+    }
+
+    fn get(&self, key: &str, most: u64) -> Result<Option<(Vec<u8>, ObjectFacts)>, StoreError> {
+        self.bucket.get(key, most)
+    }
+
+    fn put(&self, key: &str, bytes: &[u8], condition: PutCondition<'_>) -> Result<PutOutcome, StoreError> {
+        self.bucket.put(key, bytes, condition)
+    }
+
+    fn upload(&self, key: &str) -> Result<Box<dyn Upload + '_>, StoreError> {
+        self.bucket.upload(key)
+    }
+
+    fn delete(&self, key: &str) -> Result<(), StoreError> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        while !self.may_continue.load(Ordering::Relaxed) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        self.bucket.delete(key)
+    }
+
+    fn list(
+        &self,
+        request: &ListRequest<'_>,
+        each: &mut dyn FnMut(ListedKey<'_>),
+    ) -> Result<Option<String>, StoreError> {
+        self.bucket.list(request, each)
+    }
+
+    fn lists_after(&self) -> bool {
+        true
+    }
+
+    fn uploads(&self, prefix: &str) -> Result<Vec<PendingUpload>, StoreError> {
+        self.bucket.uploads(prefix)
+    }
+
+    fn abort(&self, upload: &PendingUpload) -> Result<(), StoreError> {
+        self.bucket.abort(upload)
+    }
+}
+
+#[test]
+fn a_run_that_was_held_up_while_it_removed_files_does_not_remove_those_of_the_next() {
+    let bucket = Arc::new(MemoryBucket::default());
+    let paused = PausedBucket::new(&bucket);
+    let one = tier_on(Arc::clone(&paused) as _);
+    let begun = one.begin(manifest(1, 1, &[10])).unwrap();
+    write(&one, &begun).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| one.abandon(&begun));
+        paused.await_removals(1);
+        let two = tier_on(Arc::clone(&bucket) as _);
+        two.recover().unwrap();
+        save(&two, manifest(1, 2, &[10])).unwrap();
+        paused.resume();
+    });
+    assert_eq!(offered(&bucket), [2]);
+}
+
+#[test]
+fn two_threads_do_not_change_a_moment_at_once() {
+    let bucket = Arc::new(MemoryBucket::default());
+    save(&tier_on(Arc::clone(&bucket) as _), manifest(1, 7, &[10, 20])).unwrap();
+    let paused = PausedBucket::new(&bucket);
+    let tier = tier_on(Arc::clone(&paused) as _);
+    let stored = tier.find(Moment { epoch: 1, step: 1 }).unwrap().unwrap();
+    std::thread::scope(|scope| {
+        let removal = scope.spawn(|| tier.remove(&stored));
+        paused.await_removals(2);
+        let same = scope.spawn(|| save(&tier, manifest(1, 8, &[10])));
+        tier.begin(manifest(5, 9, &[10])).expect("another moment need not wait");
+        paused.resume();
+        removal.join().unwrap().unwrap();
+        same.join().unwrap().unwrap();
+    });
+    assert_eq!(offered(&bucket), [8]);
+}
+
+#[test]
+fn a_checkpoint_is_complete_before_what_it_replaces_is_removed() {
+    let bucket = Arc::new(MemoryBucket::default());
+    save(&tier_on(Arc::clone(&bucket) as _), manifest(1, 1, &[10; 20])).unwrap();
+    let paused = PausedBucket::new(&bucket);
+    let tier = tier_on(Arc::clone(&paused) as _);
+    let begun = tier.begin(manifest(1, 2, &[10])).unwrap();
+    write(&tier, &begun).unwrap();
+    tier.commit(&begun).unwrap();
+    assert_eq!(offered(&bucket), [2], "nothing had to be removed first");
+    std::thread::scope(|scope| {
+        scope.spawn(|| tier.clean_up(begun.manifest.moment));
+        paused.await_removals(8);
+        paused.resume();
+    });
+    assert_eq!(bucket.keys().len(), 2, "{:?}", bucket.keys());
 }
 
 #[test]
