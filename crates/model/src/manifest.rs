@@ -59,6 +59,9 @@ pub struct DataSetManifest {
     /// A power failure may have lost bytes of files from an earlier boot.
     #[serde(default)]
     pub boot_id: Option<String>,
+    /// Identifies the generator that writes it, on storage without locks, until it is complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writer: Option<String>,
 }
 
 /// A setting that differs between two data sets.
@@ -158,6 +161,7 @@ impl DataSetManifest {
             complete: false,
             rewriting: false,
             boot_id: None,
+            writer: None,
         }
     }
 

@@ -356,6 +356,14 @@ pub trait Files: Send + Sync + Debug {
     /// Keeps other writers out until the store is closed. Storage without locks instead refuses from now on to `put`
     /// the file `guard` if another writer has put it meanwhile. Some file systems support neither.
     fn lock(&self, guard: &Name) -> Result<(), StoreError>;
+    /// Whether `lock` keeps other writers out.
+    fn has_locks(&self) -> bool {
+        true
+    }
+    /// On storage without locks: an error if another writer has put the guarded file since this one did.
+    fn check_guard(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
     /// Sets a mark that everyone who uses this place sees; `false` if it is set already. Processes find out with it
     /// whether they use the same place.
     fn mark(&self, mark: &str) -> Result<bool, StoreError>;
@@ -377,6 +385,10 @@ pub trait Files: Send + Sync + Debug {
     fn finishes_durably(&self) -> bool;
     /// Waits until everything written is durable.
     fn sync(&self) -> Result<(), StoreError>;
+    /// A number that changes while writers that wait make progress, if the store can tell.
+    fn progress(&self) -> u64 {
+        0
+    }
     /// The keys of an object store, for listings; `None` for other stores.
     fn keys(&self) -> Option<&dyn KeyListing> {
         None

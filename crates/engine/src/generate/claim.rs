@@ -141,8 +141,10 @@ pub(super) fn claim(task: &Generation<'_>, hosts: &Hosts) -> Result<Claim, Gener
                 let unflushed = may_lose_bytes && !there.complete && !hosts.include(there.boot_id.as_deref());
                 let rewrite = task.overwrite || there.rewriting || unflushed;
                 let claim = Claim { seed, rewrite, complete: there.complete };
-                // Files of more hosts than before may be unflushed from now on.
-                if !there.complete && there.boot_id != hosts.boot_id() {
+                // Files of more hosts than before may be unflushed from now on. Without locks, another generator may
+                // be writing: it notices that the manifest has changed.
+                let is_taken_over = !task.store.files().has_locks();
+                if !there.complete && (is_taken_over || there.boot_id != hosts.boot_id()) {
                     write_manifest(task, claim, false, hosts)?;
                 }
                 return Ok(claim);
@@ -283,7 +285,11 @@ fn write_manifest(
 ) -> Result<(), GenerateError> {
     let rewriting = claim.rewrite && !complete;
     let boot_id = hosts.boot_id();
-    let manifest = DataSetManifest { complete, rewriting, boot_id, ..manifest(task).with_seed(claim.seed) };
+    // Two generators of the same data set must not put the same text: each would take the other's for its own.
+    let is_unique = !complete && !task.store.files().has_locks();
+    let writer = is_unique.then(|| format!("{:016x}", meter::entropy()));
+    let manifest =
+        DataSetManifest { complete, rewriting, boot_id, writer, ..manifest(task).with_seed(claim.seed) };
     let mut text = serde_json::to_string_pretty(&manifest)
         .map_err(|error| GenerateError::Manifest { name: MANIFEST.to_owned(), cause: error.to_string() })?;
     text.push('\n');

@@ -8,6 +8,7 @@
 //! alone locks the folder, writes the manifest, and completes it after all members have flushed their files.
 
 mod claim;
+mod claim_check;
 mod present;
 mod verify;
 
@@ -28,6 +29,7 @@ pub(crate) use claim::census;
 pub use claim::read_manifest;
 
 use claim::{Claim, Hosts};
+use claim_check::ClaimCheck;
 use present::{PresentFiles, has_right_size};
 
 use crate::events::Events;
@@ -299,6 +301,8 @@ struct WriterThreads<'a> {
     next: AtomicU64,
     /// Whether the manifest of a complete folder now says that it is incomplete.
     reopened: Mutex<bool>,
+    /// Looks whether another generator has claimed the folder.
+    claim_check: ClaimCheck,
     /// Whether a file was missing that should only be checked.
     incomplete: AtomicBool,
     failure: Mutex<Option<GenerateError>>,
@@ -308,7 +312,8 @@ struct WriterThreads<'a> {
 
 impl Watched for WriterThreads<'_> {
     fn progress(&self) -> u64 {
-        self.roster.progress()
+        // A writer that finishes a file waits until all of it is uploaded.
+        self.roster.progress().wrapping_add(self.task.store.files().progress())
     }
 
     fn waits(&self) -> Vec<String> {
@@ -345,6 +350,7 @@ impl<'a> WriterThreads<'a> {
             present: None,
             next: AtomicU64::new(task.world.member()),
             reopened: Mutex::new(task.world.members() > 1),
+            claim_check: ClaimCheck::default(),
             incomplete: AtomicBool::new(false),
             failure: Mutex::new(None),
             abort: Stop::default(),
@@ -549,7 +555,8 @@ impl<'a> WriterThreads<'a> {
         name: &Name,
         encode: impl FnOnce(&mut Sink<'_>) -> Result<(), EncodeError>,
     ) -> Result<u64, GenerateError> {
-        let mut writer = self.task.store.files().create(name)?;
+        let files = self.task.store.files();
+        let mut writer = files.create(name)?;
         let mut refused: Option<StoreError> = None;
         let mut written = 0;
         let encoded = encode(&mut |bytes| {
@@ -558,7 +565,7 @@ impl<'a> WriterThreads<'a> {
             }
             written += bytes.len() as u64;
             self.roster.advance(thread);
-            writer.write(bytes).map_err(|error| {
+            self.claim_check.check(files).and_then(|()| writer.write(bytes)).map_err(|error| {
                 refused = Some(error);
                 std::io::Error::other("refused by the store")
             })

@@ -1,5 +1,7 @@
-//! Writers that get stuck: the watchdog reports it and names the file.
+//! Writers that get stuck, which the watchdog reports with the name of the file; and writers whose folder another
+//! generator claims.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -19,6 +21,8 @@ use crate::world::Solo;
 struct Stuck {
     folder: Posix,
     released: Arc<AtomicBool>,
+    /// Whether another generator has claimed it.
+    is_taken: bool,
 }
 
 struct StuckWriter<'a>(Box<dyn Writer + 'a>, &'a AtomicBool);
@@ -63,6 +67,13 @@ impl Files for Stuck {
 
     fn lock(&self, guard: &Name) -> Result<(), StoreError> {
         self.folder.files().lock(guard)
+    }
+
+    fn check_guard(&self) -> Result<(), StoreError> {
+        match self.is_taken {
+            true => Err(StoreError::Busy { name: "the folder".to_owned() }),
+            false => Ok(()),
+        }
     }
 
     fn mark(&self, mark: &str) -> Result<bool, StoreError> {
@@ -124,13 +135,51 @@ impl Store for Stuck {
     }
 }
 
-#[test]
-fn writers_that_get_stuck_are_named_and_abandoned() {
-    let folder = tempfile::tempdir().unwrap();
+/// Four small files.
+fn small() -> (Spec, Data) {
     let text = "dataset: {format: npz, num_files_train: 4, record_length_bytes: 4096}";
     let spec = spec::read(WorkloadSource { name: "test", text }, &[]).unwrap().spec;
     let format = format::plain("npz").unwrap();
     let data = Data::resolve(&spec, Some(&Arithmetic(&*format))).unwrap();
+    (spec, data)
+}
+
+fn generate_in(
+    store: &Stuck,
+    folder: &Path,
+    spec: &Spec,
+    data: &Data,
+    stop: &Stop,
+) -> Result<Generated, GenerateError> {
+    generate(&Generation {
+        spec,
+        data: data.computed().unwrap(),
+        format: &*format::plain("npz").unwrap(),
+        store,
+        place: &folder.into(),
+        world: &Solo::new(),
+        keep_seed: false,
+        writers: 2,
+        overwrite: false,
+        verify: false,
+        stop,
+        events: &Events::default(),
+    })
+}
+
+#[test]
+fn a_generator_ends_when_another_one_claims_its_folder() {
+    let (folder, (spec, data)) = (tempfile::tempdir().unwrap(), small());
+    let (posix, released) = (Posix::open(folder.path(), Mode::default()).unwrap(), Arc::default());
+    let store = Stuck { folder: posix, released, is_taken: true };
+    let error = generate_in(&store, folder.path(), &spec, &data, &Stop::default()).unwrap_err();
+    assert!(matches!(error, GenerateError::Store(StoreError::Busy { .. })), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path().join("train")).unwrap().count(), 0, "no file was finished");
+}
+
+#[test]
+fn writers_that_get_stuck_are_named_and_abandoned() {
+    let (folder, (spec, data)) = (tempfile::tempdir().unwrap(), small());
     let released = Arc::new(AtomicBool::new(false));
     let (said, release) = (Arc::new(Mutex::new(String::new())), Arc::clone(&released));
     let words = Arc::clone(&said);
@@ -138,21 +187,9 @@ fn writers_that_get_stuck_are_named_and_abandoned() {
         message.clone_into(&mut words.lock().unwrap());
         release.store(true, Ordering::Relaxed);
     });
-    let store = Stuck { folder: Posix::open(folder.path(), Mode::default()).unwrap(), released };
-    let outcome = generate(&Generation {
-        spec: &spec,
-        data: data.computed().unwrap(),
-        format: &*format,
-        store: &store,
-        place: &folder.path().into(),
-        world: &Solo::new(),
-        keep_seed: false,
-        writers: 2,
-        overwrite: false,
-        verify: false,
-        stop: &stop,
-        events: &Events::default(),
-    });
+    let is_taken = false;
+    let store = Stuck { folder: Posix::open(folder.path(), Mode::default()).unwrap(), released, is_taken };
+    let outcome = generate_in(&store, folder.path(), &spec, &data, &stop);
     let error = outcome.unwrap_err().to_string();
     assert!(error.starts_with("no progress for ") && error.contains(": write train/img_"), "{error}");
     let said = said.lock().unwrap();

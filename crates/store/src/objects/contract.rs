@@ -4,7 +4,7 @@
 
 use std::fmt::Debug;
 
-use model::objects::ObjectVersion;
+use model::objects::{ObjectPlace, ObjectVersion};
 use model::requests::RequestCounts;
 
 use crate::StoreError;
@@ -107,6 +107,11 @@ pub(crate) trait Objects: Send + Sync + Debug {
     fn uploads(&self, prefix: &str) -> Result<Vec<PendingUpload>, StoreError>;
     /// Removes the parts of an upload; one that does not exist is fine.
     fn abort(&self, upload: &PendingUpload) -> Result<(), StoreError>;
+    /// A number that changes while requests make progress: with every attempt, some bytes, and while a server is given
+    /// the time that it asked for.
+    fn progress(&self) -> u64 {
+        0
+    }
     /// The requests so far, except for those of lanes.
     fn counts(&self) -> RequestCounts {
         RequestCounts::default()
@@ -128,6 +133,16 @@ pub(crate) fn observed(objects: &dyn Objects) -> Vec<(&'static str, String)> {
         ("other_requests", counts.requests.to_string()),
         ("other_failed_attempts", counts.all_failed().to_string()),
     ]
+}
+
+/// The error of an upload. One that is gone was aborted by another writer, which took it for a leftover.
+pub(crate) fn upload_error(error: StoreError, place: &ObjectPlace) -> StoreError {
+    match error {
+        StoreError::Rejected { refusal, .. } if refusal.code == "NoSuchUpload" => {
+            StoreError::Busy { name: place.to_string() }
+        }
+        other => other,
+    }
 }
 
 /// A tag that no object has.

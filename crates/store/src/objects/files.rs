@@ -8,7 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use model::names::Name;
 use model::objects::ObjectPlace;
 
-use super::contract::{ListRequest, ListedKey, ObjectFacts, Objects, PutCondition, PutOutcome, Upload};
+use super::contract::{
+    ListRequest, ListedKey, ObjectFacts, Objects, PutCondition, PutOutcome, Upload, check_conditions,
+    upload_error,
+};
 use super::keys::ObjectKeys;
 use crate::{Files, FolderCount, KeyListing, NameRange, SizeListing, StoreError, Writer};
 
@@ -32,6 +35,8 @@ struct GuardedObject {
     key: String,
     /// `None`: there was none.
     tag: Option<String>,
+    /// Whether the server is known to look at conditions.
+    is_checked: bool,
 }
 
 impl ObjectFiles {
@@ -98,6 +103,11 @@ impl ObjectFiles {
             },
         };
         guarded.tag = Some(self.tag_of(&guarded.key, facts)?);
+        if !guarded.is_checked {
+            // A server that ignores conditions stores these bytes; they are the same document.
+            check_conditions(&*self.objects, &guarded.key, &[bytes, b"\n"].concat())?;
+            guarded.is_checked = true;
+        }
         Ok(())
     }
 
@@ -129,7 +139,7 @@ impl Files for ObjectFiles {
     }
 
     fn create(&self, name: &Name) -> Result<Box<dyn Writer + '_>, StoreError> {
-        Ok(Box::new(ObjectWriter { upload: self.objects.upload(&self.key(name)?)? }))
+        Ok(Box::new(ObjectWriter { upload: self.objects.upload(&self.key(name)?)?, place: &self.place }))
     }
 
     fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError> {
@@ -144,8 +154,22 @@ impl Files for ObjectFiles {
     fn lock(&self, guard: &Name) -> Result<(), StoreError> {
         let key = self.key(guard)?;
         let tag = self.objects.head(&key)?.map(|facts| self.tag_of(&key, facts)).transpose()?;
-        *self.guarded.lock().unwrap_or_else(PoisonError::into_inner) = Some(GuardedObject { key, tag });
+        let guarded = GuardedObject { key, tag, is_checked: false };
+        *self.guarded.lock().unwrap_or_else(PoisonError::into_inner) = Some(guarded);
         Ok(())
+    }
+
+    fn has_locks(&self) -> bool {
+        false
+    }
+
+    fn check_guard(&self) -> Result<(), StoreError> {
+        let guarded = self.guarded.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(GuardedObject { key, tag, .. }) = &*guarded else { return Ok(()) };
+        match self.objects.head(key)?.map(|facts| facts.tag) == *tag {
+            true => Ok(()),
+            false => Err(StoreError::Busy { name: self.place.to_string() }),
+        }
     }
 
     fn mark(&self, mark: &str) -> Result<bool, StoreError> {
@@ -225,6 +249,10 @@ impl Files for ObjectFiles {
         Ok(())
     }
 
+    fn progress(&self) -> u64 {
+        self.objects.progress()
+    }
+
     fn keys(&self) -> Option<&dyn KeyListing> {
         Some(&self.keys)
     }
@@ -233,15 +261,16 @@ impl Files for ObjectFiles {
 /// An object that is being uploaded. Unless it is finished, it never appears.
 struct ObjectWriter<'a> {
     upload: Box<dyn Upload + 'a>,
+    place: &'a ObjectPlace,
 }
 
 impl Writer for ObjectWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.upload.write(bytes)
+        self.upload.write(bytes).map_err(|error| upload_error(error, self.place))
     }
 
     fn finish(self: Box<Self>) -> Result<(), StoreError> {
-        self.upload.finish().map(drop)
+        self.upload.finish().map(drop).map_err(|error| upload_error(error, self.place))
     }
 }
 
@@ -249,7 +278,7 @@ impl Writer for ObjectWriter<'_> {
 mod tests {
     use model::objects::Service;
 
-    use super::super::memory::MemoryBucket;
+    use super::super::memory::{IgnoredCondition, MemoryBucket};
     use super::*;
 
     fn name(text: &str) -> Name {
@@ -306,6 +335,36 @@ mod tests {
         one.put(&manifest, b"complete").unwrap();
         one.put(&name("other"), b"x").unwrap();
         two.put(&name("other"), b"y").unwrap();
+    }
+
+    #[test]
+    fn a_writer_notices_that_another_one_has_claimed_its_place() {
+        let (bucket, one) = files_at("p");
+        let (two, manifest) = (on(&bucket, "p"), name(".feedline/dataset.json"));
+        one.check_guard().unwrap();
+        one.lock(&manifest).unwrap();
+        one.put(&manifest, b"one").unwrap();
+        one.check_guard().unwrap();
+        let mut writer = one.create(&name("train/x")).unwrap();
+        two.lock(&manifest).unwrap();
+        two.put(&manifest, b"two").unwrap();
+        let busy = StoreError::Busy { name: "s3://b/p".into() };
+        assert_eq!((one.check_guard(), two.check_guard()), (Err(busy.clone()), Ok(())));
+        // Its running uploads look like those of an interrupted writer.
+        two.remove_leftovers(&name("train"), "x", "").unwrap();
+        writer.write(b"1").unwrap();
+        assert_eq!(writer.finish(), Err(busy));
+    }
+
+    #[test]
+    fn a_server_that_ignores_conditions_is_refused() {
+        for ignores in [IgnoredCondition::Absent, IgnoredCondition::Tagged] {
+            let bucket = Arc::new(MemoryBucket::ignoring(ignores));
+            let (files, manifest) = (on(&bucket, "p"), name(".feedline/dataset.json"));
+            files.lock(&manifest).unwrap();
+            let error = files.put(&manifest, b"{}").unwrap_err().to_string();
+            assert!(error.contains("does not support conditional writes"), "{error}");
+        }
     }
 
     #[test]

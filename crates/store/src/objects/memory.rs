@@ -8,7 +8,7 @@ use model::objects::ObjectVersion;
 use super::contract::{
     ListRequest, ListedKey, ObjectFacts, Objects, PendingUpload, PutCondition, PutOutcome, Upload,
 };
-use crate::StoreError;
+use crate::{Operation, Refusal, StoreError};
 
 /// Keys per page of a listing: few, so that tests need several pages.
 const PAGE: usize = 10;
@@ -185,7 +185,10 @@ impl Upload for MemoryUpload<'_> {
     fn finish(mut self: Box<Self>) -> Result<ObjectFacts, StoreError> {
         let mut held = self.bucket.held();
         let Some(key) = held.uploads.remove(&self.id) else {
-            return Err(StoreError::Refused("the upload was aborted".to_owned()));
+            let (status, code) = (404, "NoSuchUpload".to_owned());
+            let refusal = Box::new(Refusal { status, code, attempts: 1, endpoint: "memory".to_owned() });
+            let name = format!("upload {}", self.id);
+            return Err(StoreError::Rejected { operation: Operation::Write, name, refusal });
         };
         Ok(held.put(&key, std::mem::take(&mut self.bytes)))
     }

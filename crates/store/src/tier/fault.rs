@@ -69,6 +69,10 @@ impl TierFiles for FaultVolume {
         facts
     }
 
+    fn progress(&self) -> u64 {
+        self.inner.progress()
+    }
+
     fn create<'a>(
         &'a self,
         name: &Name,

@@ -45,6 +45,10 @@ pub trait TierFiles: Send + Sync + Debug {
     fn lock(&self, shared: bool, stops: &dyn Fn() -> bool) -> Result<Lock, StoreError>;
     /// What it actually did, as far as a result should report it.
     fn observed(&self) -> Vec<(&'static str, String)>;
+    /// A number that changes while threads that write wait and progress is made, if the tier can tell.
+    fn progress(&self) -> u64 {
+        0
+    }
     /// Begins a file that will have `bytes` bytes. Its name must be free.
     fn create<'a>(
         &'a self,

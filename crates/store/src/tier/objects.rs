@@ -23,7 +23,9 @@ use model::objects::ObjectPlace;
 use model::units::Nanos;
 
 use super::{Lock, StoredCheckpoint, Tier, TierFiles, TierSink, TierSource};
-use crate::objects::contract::{self, ListRequest, ListedKey, Objects, PutCondition, PutOutcome, Upload};
+use crate::objects::contract::{
+    self, ListRequest, ListedKey, Objects, PutCondition, PutOutcome, Upload, upload_error,
+};
 use crate::objects::random::random;
 use crate::page_cache::Pages;
 use crate::{Buffer, Now, StoreError};
@@ -259,6 +261,10 @@ impl TierFiles for ObjectTier {
         contract::observed(&*self.objects)
     }
 
+    fn progress(&self) -> u64 {
+        self.objects.progress()
+    }
+
     fn create<'a>(
         &'a self,
         name: &Name,
@@ -266,7 +272,8 @@ impl TierFiles for ObjectTier {
         clock: &'a dyn Now,
     ) -> Result<Box<dyn TierSink + 'a>, StoreError> {
         let upload = self.objects.upload(&self.place.key(name.as_str()))?;
-        Ok(Box::new(ObjectSink { upload, name: self.shown(name), bytes, written: 0, clock }))
+        let (name, place) = (self.shown(name), &self.place);
+        Ok(Box::new(ObjectSink { upload, place, name, bytes, written: 0, clock }))
     }
 
     fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn TierSource + 'a>, StoreError> {
@@ -470,6 +477,7 @@ impl ObjectTier {
 /// A file that is being uploaded.
 struct ObjectSink<'a> {
     upload: Box<dyn Upload + 'a>,
+    place: &'a ObjectPlace,
     name: String,
     bytes: u64,
     written: u64,
@@ -478,14 +486,14 @@ struct ObjectSink<'a> {
 
 impl TierSink for ObjectSink<'_> {
     fn write(&mut self, chunk: Buffer) -> Result<Option<Buffer>, StoreError> {
-        self.upload.write(chunk.bytes())?;
+        self.upload.write(chunk.bytes()).map_err(|error| upload_error(error, self.place))?;
         self.written += chunk.bytes().len() as u64;
         Ok(Some(chunk))
     }
 
     fn finish(self: Box<Self>, _durable: bool, _spare: &mut Vec<Buffer>) -> Result<Nanos, StoreError> {
         crate::size::compare(self.written, self.bytes, || self.name.clone())?;
-        let facts = self.upload.finish()?;
+        let facts = self.upload.finish().map_err(|error| upload_error(error, self.place))?;
         crate::size::compare(facts.bytes, self.bytes, || self.name.clone())?;
         Ok(self.clock.now())
     }
