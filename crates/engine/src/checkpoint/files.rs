@@ -11,7 +11,7 @@ use model::checkpoint::Geometry;
 use model::checkpoint::manifest::ManifestEntry;
 use model::names::Name;
 use model::units::Nanos;
-use store::{Buffer, Operation, TierFiles};
+use store::{Buffer, Operation, Tier, TierFiles};
 
 use super::CheckpointError;
 use crate::events::Events;
@@ -82,6 +82,8 @@ pub(super) struct TransferThreads<'a> {
     pub(super) unhurried: bool,
     /// For background threads: the number of threads that wait for them.
     pub(super) awaited: Option<&'a AtomicUsize>,
+    /// The tiers that may be written to.
+    pub(super) tiers: [Option<&'a dyn Tier>; 2],
 }
 
 /// A file that was transferred: which one, the end of the transfer, and its checksum.
@@ -97,6 +99,8 @@ struct SharedTransfer<'a> {
     roster: WorkerStatus,
     /// Threads that wait for memory, which the background releases: its own watchdog checks whether it does.
     short_of_memory: AtomicUsize,
+    /// Threads that wait until all of a file is written. The tier tells whether there is progress.
+    finishing: AtomicUsize,
     next: AtomicUsize,
     failure: Mutex<Option<CheckpointError>>,
     abort: Stop,
@@ -116,7 +120,12 @@ impl SharedTransfer<'_> {
 
 impl Watched for SharedTransfer<'_> {
     fn progress(&self) -> u64 {
-        self.roster.progress()
+        // Relaxed: see `is_busy`.
+        let of_tiers = match self.finishing.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => self.threads.tiers.iter().flatten().map(|tier| tier.files().progress()).sum(),
+        };
+        self.roster.progress().wrapping_add(of_tiers)
     }
 
     fn is_busy(&self) -> bool {
@@ -183,6 +192,15 @@ impl<'s> TransferWorker<'s> {
         done
     }
 
+    /// Waits until all of a file is written.
+    fn finish<T>(&self, finish: impl FnOnce() -> T) -> T {
+        // Relaxed: see `is_busy`.
+        self.shift.finishing.fetch_add(1, Ordering::Relaxed);
+        let done = finish();
+        self.shift.finishing.fetch_sub(1, Ordering::Relaxed);
+        done
+    }
+
     pub(super) fn buffer(&mut self, bytes: usize) -> Buffer {
         self.spare.pop().unwrap_or_else(|| Buffer::with_capacity(bytes))
     }
@@ -203,6 +221,7 @@ impl TransferThreads<'_> {
         let shift = SharedTransfer {
             roster: WorkerStatus::new("checkpoint thread", threads),
             short_of_memory: AtomicUsize::new(0),
+            finishing: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
             failure: Mutex::new(None),
             abort: Stop::default(),
@@ -297,7 +316,7 @@ pub(super) fn write(
         at += len as u64;
     }
     let mut spare = std::mem::take(&mut hands.spare);
-    let ended = sink.finish(durable, &mut spare);
+    let ended = hands.finish(|| sink.finish(durable, &mut spare));
     hands.spare = spare;
     threads.events.add_files(1, 0);
     Ok((ended?, crc.finalize()))

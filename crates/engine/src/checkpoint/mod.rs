@@ -280,6 +280,7 @@ impl<'a> Checkpointer<'a> {
             events: self.setup.events,
             unhurried: self.is_simulated(),
             awaited: None,
+            tiers: [self.setup.fast, Some(self.setup.last)],
         }
     }
 

@@ -79,6 +79,10 @@ impl Objects for Bucket {
         self.client.abort(upload)
     }
 
+    fn progress(&self) -> u64 {
+        self.writes.progress()
+    }
+
     fn counts(&self) -> RequestCounts {
         let mut counts = self.client.counts();
         counts += self.writes.counts();

@@ -26,6 +26,10 @@ struct Bucket {
     known: BTreeMap<String, Option<Vec<u8>>>,
     /// Commits that are carried out and then reported as failed.
     unanswered: u64,
+    /// Steps of a millisecond that it takes to finish an upload, and whether they show as progress.
+    finish_steps: u64,
+    shows_progress: bool,
+    progress: u64,
     /// Locks that another run has.
     refused_locks: u64,
     /// Whether removals wait.
@@ -99,6 +103,10 @@ impl TierFiles for Objects {
         Vec::new()
     }
 
+    fn progress(&self) -> u64 {
+        self.bucket().progress
+    }
+
     fn create<'a>(
         &'a self,
         name: &Name,
@@ -141,6 +149,12 @@ impl TierSink for Upload<'_> {
     }
 
     fn finish(self: Box<Self>, _durable: bool, _spare: &mut Vec<Buffer>) -> Result<Nanos, StoreError> {
+        let steps = self.to.bucket().finish_steps;
+        for _ in 0..steps {
+            std::thread::sleep(Duration::from_millis(1));
+            let mut bucket = self.to.bucket();
+            bucket.progress += u64::from(bucket.shows_progress);
+        }
         self.to.bucket().objects.insert(self.name, self.bytes);
         Ok(self.clock.now())
     }
@@ -357,4 +371,18 @@ fn a_place_that_another_run_has_locked_is_refused_as_that() {
     assert!(matches!(error, CheckpointError::Store(StoreError::Busy { .. })), "{error}");
     bench.stop.wish();
     assert_eq!(bench.try_keep(|_| ()).unwrap_err(), CheckpointError::Interrupted);
+}
+
+#[test]
+fn an_upload_that_takes_long_to_finish_is_stuck_only_without_progress() {
+    for shows_progress in [true, false] {
+        let objects = Objects::default();
+        (objects.bucket().finish_steps, objects.bucket().shows_progress) = (1500, shows_progress);
+        let mut bench = bench(&[], None, Box::new(objects.clone()));
+        bench.stop = Stop::default().with_patience(Some(Nanos(500_000_000)));
+        let (_, saved) = bench.keep(|checkpointer| checkpointer.save(at(1)));
+        assert_eq!(saved[0].is_complete(), shows_progress, "{saved:?}");
+        let is_stuck = saved[0].troubles.iter().any(|text| text.contains("no progress for"));
+        assert_eq!(is_stuck, !shows_progress, "{saved:?}");
+    }
 }

@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use model::objects::{ObjectOptions, ObjectPlace, Service};
@@ -30,7 +31,11 @@ pub(super) trait LibraryClient: ObjectStore + MultipartStore {}
 impl<T: ObjectStore + MultipartStore> LibraryClient for T {}
 
 /// The settings of HTTP that all clients of a place share.
-pub(super) fn wire(options: &ObjectOptions, cell: Option<Arc<CredentialCell>>) -> Result<Wire, StoreError> {
+pub(super) fn wire(
+    options: &ObjectOptions,
+    cell: Option<Arc<CredentialCell>>,
+    progress: &Arc<AtomicU64>,
+) -> Result<Wire, StoreError> {
     let tls = tls(options.ca_bundle.as_deref())?;
     let builder = || {
         reqwest::Client::builder()
@@ -49,7 +54,8 @@ pub(super) fn wire(options: &ObjectOptions, cell: Option<Arc<CredentialCell>>) -
         None => direct.clone(),
         Some(proxy) => built(builder().proxy(library_proxy(proxy)?))?,
     };
-    Ok(Wire { client, direct, silence: Duration::from_nanos(options.retry.silence.0.max(1)), signs: cell })
+    let (silence, progress) = (options.retry.silence.0.max(1), Arc::clone(progress));
+    Ok(Wire { client, direct, silence: Duration::from_nanos(silence), progress, signs: cell })
 }
 
 /// The proxy, with the rule of reads for the hosts that are reached through it.
@@ -102,11 +108,12 @@ pub(super) fn clients(
     place: &ObjectPlace,
     options: &ObjectOptions,
     cell: &Arc<CredentialCell>,
+    progress: &Arc<AtomicU64>,
 ) -> Result<Vec<Arc<dyn LibraryClient>>, StoreError> {
     if place.bucket.is_empty() {
         return Err(StoreError::Refused(format!("{place} names no bucket; write {place}BUCKET/PREFIX")));
     }
-    let wire = wire(options, (place.service == Service::Gcs).then(|| Arc::clone(cell)))?;
+    let wire = wire(options, (place.service == Service::Gcs).then(|| Arc::clone(cell)), progress)?;
     let endpoints: Vec<Option<&str>> = match options.endpoints.as_slice() {
         [] => vec![None],
         given => given.iter().map(|url| Some(url.as_str())).collect(),

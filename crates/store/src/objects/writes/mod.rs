@@ -13,6 +13,7 @@ mod upload;
 mod wire;
 
 use std::future::Future;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use model::objects::{ObjectOptions, ObjectPlace, RetryPolicy, Service};
@@ -62,14 +63,16 @@ impl Writes {
             Some(_) => CredentialCell::renewable(first),
             None => CredentialCell::given(first),
         });
+        let progress = Arc::default();
         let core = Core {
             place: place.clone(),
-            clients: library::clients(place, options, &cell)?,
+            clients: library::clients(place, options, &cell, &progress)?,
             retry: options.retry,
             cell,
             fetcher: fetcher.map(|fetcher| Arc::new(tokio::sync::Mutex::new(Arc::new(fetcher)))),
             counts: Arc::default(),
             next: Arc::default(),
+            progress,
         };
         let once = Core { retry: RetryPolicy { attempts: 1, ..options.retry }, ..core.clone() };
         let core = Arc::new(core);
@@ -87,6 +90,12 @@ impl Writes {
     /// The requests so far.
     pub(crate) fn counts(&self) -> RequestCounts {
         self.core.counts()
+    }
+
+    /// As [`super::contract::Objects::progress`].
+    pub(crate) fn progress(&self) -> u64 {
+        // Relaxed: a count that publishes no other data.
+        self.core.progress.load(Ordering::Relaxed)
     }
 
     /// As [`super::contract::Objects::put`].

@@ -2,7 +2,8 @@
 //! the last failure into an error that names the object.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use model::objects::{ObjectPlace, RetryPolicy};
 use model::requests::{AttemptFailure, RequestCounts};
 use model::units::Nanos;
 use object_store::path::Path;
-use tokio::time::sleep;
+use tokio::time::{Sleep, sleep, timeout};
 
 use super::super::credential::CredentialCell;
 use super::super::random::random;
@@ -19,6 +20,9 @@ use super::seen::{Outlook, Seen};
 use super::sources::Fetcher;
 use super::wire::observed;
 use crate::{NoAnswer, Operation, Refusal, StoreError};
+
+/// How often a pause shows progress: less than any stall timeout.
+const TICK: Duration = Duration::from_millis(100);
 
 /// What all requests of a store share. Clones share counts and credentials.
 #[derive(Clone)]
@@ -33,6 +37,8 @@ pub(super) struct Core {
     pub(super) counts: Arc<Mutex<RequestCounts>>,
     /// Numbers uploads, so that they are distributed over the endpoints.
     pub(super) next: Arc<AtomicUsize>,
+    /// Changes with every attempt, with the bytes of requests, and during pauses.
+    pub(super) progress: Arc<AtomicU64>,
 }
 
 /// A request that failed for good.
@@ -93,6 +99,7 @@ impl Core {
             let client = Arc::clone(&self.clients[(home + attempts as usize) % self.clients.len()]);
             attempts += 1;
             self.count(|counts| counts.requests += 1);
+            self.advance();
             let version = self.cell.version();
             let (outcome, seen) = observed(request(client)).await;
             if let Ok(value) = outcome {
@@ -118,7 +125,20 @@ impl Core {
                 return Err(failed(seen));
             }
             unclear |= seen.may_have_succeeded();
-            pause.await;
+            self.wait(pause).await;
+        }
+    }
+
+    fn advance(&self) {
+        // Relaxed: a count that publishes no other data.
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits for the end of a pause, and shows meanwhile that nothing is stuck.
+    async fn wait(&self, pause: Sleep) {
+        let mut pause = pin!(pause);
+        while timeout(TICK, pause.as_mut()).await.is_err() {
+            self.advance();
         }
     }
 

@@ -86,7 +86,7 @@ impl Fetcher {
     pub(super) fn new(place: &ObjectPlace, options: &ObjectOptions) -> Result<Option<Fetcher>, StoreError> {
         let CredentialSource::Library(settings) = &options.credentials else { return Ok(None) };
         check(place, settings)?;
-        let wire = wire(options, None)?;
+        let wire = wire(options, None, &Arc::default())?;
         let provider = match place.service {
             Service::S3 => aws(place, options, settings, wire),
             Service::Gcs => gcp(place, settings, wire),

@@ -57,6 +57,8 @@ pub(super) struct Wire {
     pub(super) direct: reqwest::Client,
     /// Without a byte for this long, an attempt has failed.
     pub(super) silence: Duration,
+    /// Changes with all bytes that are sent or received.
+    pub(super) progress: Arc<AtomicU64>,
     /// Signs requests by itself with this: for Google's HMAC keys, which the library does not support.
     pub(super) signs: Option<Arc<CredentialCell>>,
 }
@@ -103,7 +105,8 @@ impl Wire {
         *sent.headers_mut() = head.headers;
         let progress = Arc::new(AtomicU64::new(0));
         if body.content_length() > 0 {
-            let moving = Moving { body, left: None, progress: Arc::clone(&progress) };
+            let (own, all) = (Arc::clone(&progress), Arc::clone(&self.progress));
+            let moving = Moving { body, left: None, progress: [own, all] };
             *sent.body_mut() = Some(reqwest::Body::wrap(moving));
         }
         let client = if gives_credentials(&host) { &self.direct } else { &self.client };
@@ -151,6 +154,8 @@ impl Wire {
                 Ok(Ok(None)) => break,
                 Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
             }
+            // Relaxed: a count that publishes no other data.
+            self.progress.fetch_add(1, Ordering::Relaxed);
             if body.len() > MOST {
                 return Err(lost(AttemptFailure::Malformed, "the answer is too long", false));
             }
@@ -260,7 +265,8 @@ struct Moving {
     body: HttpRequestBody,
     /// What is left of the current part of the body.
     left: Option<<HttpRequestBody as Body>::Data>,
-    progress: Arc<AtomicU64>,
+    /// That of the request, and that of the store.
+    progress: [Arc<AtomicU64>; 2],
 }
 
 impl Body for Moving {
@@ -282,8 +288,10 @@ impl Body for Moving {
         if next.len() > STRIDE {
             this.left = Some(next.split_off(STRIDE));
         }
-        // Relaxed: a count that publishes no other data.
-        this.progress.fetch_add(1, Ordering::Relaxed);
+        // Relaxed: counts that publish no other data.
+        for count in &this.progress {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
         Poll::Ready(Some(Ok(Frame::data(next))))
     }
 

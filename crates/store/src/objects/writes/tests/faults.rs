@@ -85,9 +85,10 @@ fn what_is_refused_ends_at_once_and_shows_no_secret() {
 fn a_server_that_asks_to_wait_is_given_the_time() {
     let server = ScriptedServer::start(&[Answer(503, "retry-after: 1", ""), OK, FIVE]);
     let begin = Instant::now();
-    let (outcome, _) = put(&server, PutCondition::Always);
+    let (outcome, writes) = put(&server, PutCondition::Always);
     assert_eq!(outcome.unwrap(), done(5));
     assert!(begin.elapsed() >= Duration::from_secs(1));
+    assert!(writes.progress() > 8, "it can be seen that the pause is not a stall: {}", writes.progress());
     // Longer than the deadline: it is not repeated.
     let server = ScriptedServer::start(&[Answer(503, "retry-after: 3600", "")]);
     let error = put(&server, PutCondition::Always).0.unwrap_err();
@@ -214,6 +215,29 @@ fn a_lost_answer_to_the_completion_is_found_out() {
     let mut upload = writes.upload("a/key").unwrap();
     upload.write(&[1; 1500]).unwrap();
     assert!(upload.finish().unwrap_err().to_string().contains("NoSuchUpload"));
+}
+
+#[test]
+fn bytes_and_attempts_are_progress_and_silence_is_not() {
+    let server = ScriptedServer::start(&[Silence, Silence, Silence, Silence]);
+    let (outcome, writes) = put(&server, PutCondition::Always);
+    outcome.unwrap_err();
+    let silent = writes.progress();
+    assert!(silent <= 2 * 4, "attempts and their bodies: {silent}");
+    let server = ScriptedServer::start(&[OK, FIVE]);
+    let writes = server.writes();
+    let mut upload = writes.upload("a/key").unwrap();
+    upload.write(&[1; 900]).unwrap();
+    assert_eq!(writes.progress(), 0);
+    let _ = upload.finish();
+    assert!(writes.progress() > 1);
+}
+
+#[test]
+fn one_attempt_is_one_attempt() {
+    let server = ScriptedServer::start(&[Answer(503, "", ""), OK, FIVE]);
+    server.writes().put_once("a/key", b"hello", PutCondition::Always).unwrap_err();
+    assert_eq!(server.lines().len(), 1);
 }
 
 #[test]

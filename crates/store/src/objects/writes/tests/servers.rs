@@ -77,7 +77,7 @@ impl Server {
             }
             _ => {}
         }
-        let wire = library::wire(&self.options, None).unwrap();
+        let wire = library::wire(&self.options, None, &Default::default()).unwrap();
         let threads = super::super::RequestThreads::default();
         let answer = threads.run(wire.call(request)).unwrap().unwrap();
         let exists = answer.status().as_u16() == 409;
