@@ -256,6 +256,8 @@ impl Selection {
                 Medium::Objects => RequestPlan {
                     in_flight: self.objects.requests_in_flight,
                     encrypted: self.objects.is_encrypted(),
+                    part_bytes: self.objects.part_bytes,
+                    parts_in_flight: self.objects.parts_in_flight,
                 },
                 _ => RequestPlan::default(),
             },

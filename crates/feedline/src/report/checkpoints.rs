@@ -304,8 +304,10 @@ pub(crate) fn geometry_lines(plan: &CheckpointPlan) -> Vec<(String, String)> {
         line("scale", geometry.scale.to_string()),
         line("ranks allowed", ranks_allowed(plan)),
         line("save", format!("{}, {} backend", plan.save.name(), plan.last)),
-        line("memory for buffers", Bytes(plan.memory_bytes()).to_string()),
+        line("memory for buffers", Bytes(plan.buffer_bytes()).to_string()),
     ]);
+    let uploads = Some(plan.upload_bytes()).filter(|bytes| *bytes > 0);
+    lines.extend(uploads.map(|bytes| line("memory for uploads", Bytes(bytes).to_string())));
     lines
 }
 

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::manifest::Moment;
 use super::{Geometry, GeometryError, Scale, Schedule};
-use crate::plan::StorePlan;
 use crate::plan::store::tier;
+use crate::plan::{MemoryTerm, StorePlan};
 use crate::spec::{CacheState, CheckpointMode, SaveMode, Semantics, Spec};
 use crate::units::Nanos;
 
@@ -112,15 +112,44 @@ impl CheckpointPlan {
         self.keep_last.map_or(saves, |keep| saves.min(keep.saturating_add(1)))
     }
 
-    /// Maximum memory for saving and restoring.
+    /// Maximum memory for saving and restoring, term by term.
+    pub fn memory(&self) -> Vec<MemoryTerm> {
+        let term = |what: &str, bytes, lower: &str| {
+            let (what, lower) = (what.to_owned(), lower.to_owned());
+            Some(MemoryTerm { what, bytes, lower }).filter(|term| term.bytes > 0)
+        };
+        let buffers = "checkpoint.pool_size, checkpoint.files_in_flight or checkpoint.chunk_size";
+        let parts = "storage.part_size, storage.parts_in_flight or checkpoint.files_in_flight";
+        let terms = [
+            term("checkpoint buffers", self.buffer_bytes(), buffers),
+            term("parts of uploads", self.upload_bytes(), parts),
+        ];
+        terms.into_iter().flatten().collect()
+    }
+
+    /// The sum of these terms.
     pub fn memory_bytes(&self) -> u64 {
-        let writers = self.writers() * CHUNKS_PER_WRITER * self.chunk_bytes;
+        self.buffer_bytes().saturating_add(self.upload_bytes())
+    }
+
+    /// The chunks of files that are written or read, and snapshots.
+    pub fn buffer_bytes(&self) -> u64 {
+        let writers = self.writers().saturating_mul(CHUNKS_PER_WRITER).saturating_mul(self.chunk_bytes);
         match self.save {
             SaveMode::Direct => writers,
-            SaveMode::Async => writers + self.pool_bytes,
+            SaveMode::Async => writers.saturating_add(self.pool_bytes),
             // A save and a drain at the same time.
-            SaveMode::BurstBuffer => 2 * writers,
+            SaveMode::BurstBuffer => writers.saturating_mul(2),
         }
+    }
+
+    /// The parts of uploads to tiers in object stores.
+    pub fn upload_bytes(&self) -> u64 {
+        let ranks = 0..self.geometry.ranks;
+        let sizes = ranks.flat_map(|rank| self.geometry.files(rank)).map(|file| file.bytes);
+        let largest = sizes.max().unwrap_or(0);
+        let of_tier = |tier: &StorePlan| tier.requests.upload_memory(self.writers(), largest);
+        self.tiers().filter(|tier| tier.is_objects()).map(of_tier).fold(0, u64::saturating_add)
     }
 
     /// Whether a tier is a simulated device. The null backend is not: it has no device.

@@ -1,6 +1,7 @@
 //! Sizes and names for the models that DLIO and MLPerf ship, and refused geometries.
 
 use super::*;
+use crate::plan::{Medium, RequestPlan, StorePlan};
 use crate::spec::{self, Override, WorkloadSource};
 
 fn workload(name: &str, overrides: &[&str]) -> Spec {
@@ -173,4 +174,29 @@ fn ranks_that_do_not_match_are_refused() {
     assert!(refused("unet3d_h100", 1, &["model.model_size_bytes=0"]).contains("nothing to save"));
     let huge = ["model.transformer.hidden_size=1000000000000"];
     assert!(refused("llama3_8b", 8, &huge).contains("2^64"));
+}
+
+#[test]
+fn uploads_are_planned_for_each_tier_in_an_object_store() {
+    let spec = workload("llama3_8b", &[]);
+    let (files, requests) = (StorePlan::default(), RequestPlan { part_bytes: 8 << 20, ..Default::default() });
+    let requests = RequestPlan { parts_in_flight: 8, ..requests };
+    let objects = StorePlan { medium: Medium::Objects, requests, ..StorePlan::default() };
+    let plan = |last: &StorePlan, fast: Option<&StorePlan>| {
+        let (last, fast) = (last.clone(), fast.cloned());
+        let request = SaveRequest { ranks: 8, scale: Scale::WHOLE, last, fast };
+        CheckpointPlan::resolve(&spec, &request).unwrap().unwrap()
+    };
+    let in_files = plan(&files, Some(&files));
+    assert_eq!((in_files.memory().len(), in_files.upload_bytes()), (1, 0));
+    let uploads = (in_files.writers() + 8) * (8 << 20);
+    for (plan, uploads) in [
+        (plan(&objects, None), uploads),
+        (plan(&objects, Some(&files)), uploads),
+        (plan(&objects, Some(&objects)), 2 * uploads),
+    ] {
+        let terms: Vec<u64> = plan.memory().iter().map(|term| term.bytes).collect();
+        assert_eq!(terms, [in_files.buffer_bytes(), uploads]);
+        assert_eq!(plan.memory_bytes(), in_files.memory_bytes() + uploads);
+    }
 }

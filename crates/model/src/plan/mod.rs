@@ -28,7 +28,7 @@ pub use differences::{FieldDifference, differences};
 pub use estimate::{Demand, Estimate, MemoryTerm, SizeRule};
 pub use idle::idle;
 pub use loader::{Discipline, LoaderPlan, PreprocessPlan, ReadWindow, Threads};
-pub use requests::{RequestDemand, RequestPlan, WINDOW_BYTES};
+pub use requests::{PARTS_OF_ONE_SIZE, RequestDemand, RequestPlan, WINDOW_BYTES};
 pub use store::{Medium, Mode, StorePlan};
 
 use training::STEPS_PER_BATCH_AHEAD;

@@ -13,7 +13,13 @@ pub struct RequestPlan {
     pub in_flight: u64,
     /// Whether connections are encrypted.
     pub encrypted: bool,
+    /// Bytes of a part of an upload, and the most parts that a process uploads at once.
+    pub part_bytes: u64,
+    pub parts_in_flight: u64,
 }
+
+/// After this many parts of an upload, parts are twice as large: a quarter of the most parts that S3 and Google allow.
+pub const PARTS_OF_ONE_SIZE: u64 = 2_500;
 
 /// The buffer of a connection for the head of an answer.
 const HEAD_BYTES: u64 = 8 << 10;
@@ -28,6 +34,19 @@ impl RequestPlan {
     pub fn memory(self, connections: u64, threads: u64) -> u64 {
         let each = HEAD_BYTES + if self.encrypted { TLS_BYTES } else { 0 };
         connections.saturating_mul(each).saturating_add(threads.saturating_mul(WINDOW_BYTES))
+    }
+
+    /// Memory of this many uploads at once of objects of at most this size: each fills a part, while others are in
+    /// flight.
+    pub fn upload_memory(self, uploads: u64, object_bytes: u64) -> u64 {
+        let (mut part, mut left) = (self.part_bytes, object_bytes);
+        while part > 0 && left > part.saturating_mul(PARTS_OF_ONE_SIZE) {
+            left -= part.saturating_mul(PARTS_OF_ONE_SIZE);
+            part = part.saturating_mul(2);
+        }
+        let filled = uploads.saturating_mul(part.min(object_bytes));
+        // A part that is larger than all that may be in flight is alone.
+        filled.saturating_add(self.part_bytes.saturating_mul(self.parts_in_flight).max(part))
     }
 }
 
@@ -101,6 +120,19 @@ mod tests {
     use crate::plan::{Medium, Placement, StorePlan, Threads, TrainingPlan};
     use crate::spec::{Override, WorkloadSource, read};
 
+    #[test]
+    fn uploads_take_the_parts_that_are_filled_and_those_in_flight() {
+        let plan = RequestPlan { part_bytes: 8, parts_in_flight: 4, ..RequestPlan::default() };
+        assert_eq!(plan.upload_memory(10, 1000), 10 * 8 + 4 * 8);
+        assert_eq!(plan.upload_memory(10, 5), 10 * 5 + 4 * 8, "a small object fills no part");
+        let (first, second) = (8 * PARTS_OF_ONE_SIZE, 16 * PARTS_OF_ONE_SIZE);
+        assert_eq!(plan.upload_memory(10, first), 10 * 8 + 4 * 8);
+        assert_eq!(plan.upload_memory(10, first + 1), 10 * 16 + 4 * 8);
+        assert_eq!(plan.upload_memory(10, first + second + 1), 10 * 32 + 4 * 8);
+        assert_eq!(plan.upload_memory(1, 8 * first), 64 + 64, "a large part is alone");
+        assert_eq!(RequestPlan::default().upload_memory(10, 1000), 0);
+    }
+
     fn plan(sets: &[&str], unit: Unit, requests: RequestPlan) -> TrainingPlan {
         let text = "
 framework: pytorch
@@ -135,7 +167,8 @@ train: {computation_time: 0.5}
         TrainingPlan::resolve(&spec, &request).unwrap()
     }
 
-    const PLAIN: RequestPlan = RequestPlan { in_flight: 4096, encrypted: false };
+    const PLAIN: RequestPlan =
+        RequestPlan { in_flight: 4096, encrypted: false, part_bytes: 0, parts_in_flight: 0 };
 
     #[test]
     fn requests_follow_from_samples_ranges_and_readers() {

@@ -96,9 +96,9 @@ impl TrainingPlan {
 
     /// Adds the memory of checkpoints to the plan. Every process of a host has its own buffers.
     pub(super) fn beside(self, checkpoint: &CheckpointPlan, processes: u64) -> TrainingPlan {
-        let bytes = checkpoint.memory_bytes().saturating_mul(processes);
-        let keys = "checkpoint.pool_size, checkpoint.files_in_flight or checkpoint.chunk_size";
-        let estimate = self.estimate.with_memory("checkpoint buffers", bytes, keys);
+        let estimate = checkpoint.memory().iter().fold(self.estimate, |estimate, term| {
+            estimate.with_memory(&term.what, term.bytes.saturating_mul(processes), &term.lower)
+        });
         TrainingPlan { estimate, ..self }
     }
 

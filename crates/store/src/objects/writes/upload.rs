@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use model::objects::ObjectOptions;
+use model::plan::PARTS_OF_ONE_SIZE;
 use object_store::multipart::PartId;
 use object_store::path::Path;
 use object_store::{ObjectStore, PutOptions, PutPayload};
@@ -24,8 +25,6 @@ use crate::{Operation, StoreError};
 const PAGE: u64 = 4096;
 /// Parts of an upload at most, by S3 and Google. Azure allows five times as many.
 const MOST_PARTS: usize = 10_000;
-/// After this many parts, parts are twice as large, so that objects can be larger than that number of parts.
-const DOUBLING: usize = 2_500;
 /// How long an abandoned upload may take to be aborted. What remains is found when leftovers are removed.
 const ABORT: Duration = Duration::from_secs(5);
 
@@ -46,9 +45,9 @@ impl Budget {
         Budget { part_bytes, free: Arc::new(Semaphore::new(pages as usize)), pages }
     }
 
-    /// Bytes of a part with this number, from 0.
+    /// Bytes of a part with this number, from 0. They grow, so that objects can be larger than the most parts.
     fn part_bytes(&self, number: usize) -> usize {
-        self.part_bytes << (number / DOUBLING)
+        self.part_bytes << (number as u64 / PARTS_OF_ONE_SIZE)
     }
 
     /// Waits until this many bytes may be in flight. A part that is larger than everything may be alone.
