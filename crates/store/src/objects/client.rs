@@ -189,7 +189,8 @@ impl Client {
         self.site.place.service != Service::Azure
     }
 
-    /// Uploads that have not ended. Azure discards them by itself after a week and does not list them by container.
+    /// Uploads that have not ended. Azure discards them by itself after a week and does not list them by container. If
+    /// the account may not list them, or the server cannot, none are known.
     pub(crate) fn uploads(&self, prefix: &str) -> Result<Vec<PendingUpload>, StoreError> {
         let (mut all, mut next) = (Vec::new(), Some((String::new(), String::new())));
         if self.site.place.service == Service::Azure {
@@ -199,7 +200,12 @@ impl Client {
             let query = uploads_query(prefix, &key, &id);
             let (operation, most) = (Operation::List, MOST_DOCUMENT);
             let call = SingleRequest { operation, method: "GET", key: "", query: &query, most };
-            let (answer, from) = self.call(&call)?;
+            let (answer, from) = match self.call(&call) {
+                Err(StoreError::Rejected { refusal, .. }) if matches!(refusal.status, 403 | 405 | 501) => {
+                    return Ok(all);
+                }
+                answered => answered?,
+            };
             let Some(answer) = answer else { return Err(self.no_bucket(&call, from)) };
             let wrong = |what: &str| self.nonsense(&call, &format!("the list of uploads {what}"), from);
             let page = xml::read_uploads(&answer.body).map_err(|what| wrong(&format!("is wrong: {what}")))?;

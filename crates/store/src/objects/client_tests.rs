@@ -162,3 +162,12 @@ fn credentials_that_were_given_are_not_asked_for_again() {
     assert_eq!(server.seen().len(), 1);
     assert_eq!(client.counts().failed(AttemptFailure::Expired), 1);
 }
+
+#[test]
+fn uploads_that_cannot_be_listed_are_none() {
+    for (status, is_fine) in [(403, true), (405, true), (501, true), (400, false), (500, false)] {
+        let server = Server::start(move |_, _| Reply::status(status, "", ""));
+        let client = client(&[server.url()], RetryPolicy { attempts: 1, ..quick() });
+        assert_eq!(client.uploads("p/").is_ok_and(|none| none.is_empty()), is_fine, "{status}");
+    }
+}
