@@ -85,7 +85,7 @@ pub(crate) fn open_bucket(
     place: &ObjectPlace,
     selection: &Selection,
 ) -> Result<(Arc<Site>, Arc<dyn Objects>), StoreError> {
-    let writes = Writes::open(place, &selection.objects)?;
+    let writes = Writes::open(place, &selection.objects, selection.wall)?;
     let site = Arc::new(Site::new(place, &selection.objects, writes.credentials(), selection.wall)?);
     let bucket = Bucket::new(Arc::clone(&site), writes);
     Ok((site, Arc::new(bucket)))

@@ -19,8 +19,10 @@ use rustls::pki_types::pem::PemObject;
 
 use super::super::credential::{Credential, CredentialCell};
 use super::super::proxy::Proxy;
+use super::super::sign::region;
+use super::google::GoogleSigner;
 use super::wire::Wire;
-use crate::StoreError;
+use crate::{StoreError, WallClock};
 
 /// How long it may take to make a connection.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -33,7 +35,7 @@ impl<T: ObjectStore + MultipartStore> LibraryClient for T {}
 /// The settings of HTTP that all clients of a place share.
 pub(super) fn wire(
     options: &ObjectOptions,
-    cell: Option<Arc<CredentialCell>>,
+    signs: Option<GoogleSigner>,
     progress: &Arc<AtomicU64>,
 ) -> Result<Wire, StoreError> {
     let tls = tls(options.ca_bundle.as_deref())?;
@@ -55,7 +57,7 @@ pub(super) fn wire(
         Some(proxy) => built(builder().proxy(library_proxy(proxy)?))?,
     };
     let (silence, progress) = (options.retry.silence.0.max(1), Arc::clone(progress));
-    Ok(Wire { client, direct, silence: Duration::from_nanos(silence), progress, signs: cell })
+    Ok(Wire { client, direct, silence: Duration::from_nanos(silence), progress, signs })
 }
 
 /// The proxy, with the rule of reads for the hosts that are reached through it.
@@ -108,12 +110,14 @@ pub(super) fn clients(
     place: &ObjectPlace,
     options: &ObjectOptions,
     cell: &Arc<CredentialCell>,
+    wall: WallClock,
     progress: &Arc<AtomicU64>,
 ) -> Result<Vec<Arc<dyn LibraryClient>>, StoreError> {
     if place.bucket.is_empty() {
         return Err(StoreError::Refused(format!("{place} names no bucket; write {place}BUCKET/PREFIX")));
     }
-    let wire = wire(options, (place.service == Service::Gcs).then(|| Arc::clone(cell)), progress)?;
+    let signer = || GoogleSigner { cell: Arc::clone(cell), region: region(place, options), wall };
+    let wire = wire(options, (place.service == Service::Gcs).then(signer), progress)?;
     let endpoints: Vec<Option<&str>> = match options.endpoints.as_slice() {
         [] => vec![None],
         given => given.iter().map(|url| Some(url.as_str())).collect(),

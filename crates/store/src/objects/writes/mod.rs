@@ -2,6 +2,7 @@
 //! the library runs on a few threads of its own, which start when they are first needed. Measured reads have their own
 //! client.
 
+mod google;
 mod library;
 mod retry;
 mod seen;
@@ -28,7 +29,7 @@ use tokio::time::{sleep, timeout};
 
 use super::contract::{ObjectFacts, PutCondition, PutOutcome, Upload};
 use super::credential::{Credential, CredentialCell};
-use crate::{Operation, StoreError};
+use crate::{Operation, StoreError, WallClock};
 use retry::Core;
 use seen::Seen;
 use sources::{AGAIN, Fetcher, RENEWAL};
@@ -50,8 +51,13 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    /// Prepares to write to a place. Credentials that the options do not contain are fetched now.
-    pub(crate) fn open(place: &ObjectPlace, options: &ObjectOptions) -> Result<Writes, StoreError> {
+    /// Prepares to write to a place. Credentials that the options do not contain are fetched now. `wall`: the seconds
+    /// since 1970.
+    pub(crate) fn open(
+        place: &ObjectPlace,
+        options: &ObjectOptions,
+        wall: WallClock,
+    ) -> Result<Writes, StoreError> {
         let threads = Arc::new(RequestThreads::default());
         let (first, fetcher) =
             match (sources::given(place, &options.credentials)?, Fetcher::new(place, options)?) {
@@ -66,7 +72,7 @@ impl Writes {
         let progress = Arc::default();
         let core = Core {
             place: place.clone(),
-            clients: library::clients(place, options, &cell, &progress)?,
+            clients: library::clients(place, options, &cell, wall, &progress)?,
             retry: options.retry,
             cell,
             fetcher: fetcher.map(|fetcher| Arc::new(tokio::sync::Mutex::new(Arc::new(fetcher)))),

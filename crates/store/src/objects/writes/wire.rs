@@ -13,14 +13,13 @@ use std::time::Duration;
 use http_body::{Body, Frame, SizeHint};
 use model::requests::AttemptFailure;
 use object_store::ClientOptions;
-use object_store::aws::{AwsAuthorizer, AwsCredential};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse,
     HttpService,
 };
 use tokio::time::timeout;
 
-use super::super::credential::{Credential, CredentialCell};
+use super::google::GoogleSigner;
 use super::seen::{LostAnswer, Seen, ServerSums, code_of, element, from_base64, retry_after, word};
 
 /// The most bytes of an answer. Answers to writes are small; objects are read back in pieces of at most [`PIECE`].
@@ -60,7 +59,7 @@ pub(super) struct Wire {
     /// Changes with all bytes that are sent or received.
     pub(super) progress: Arc<AtomicU64>,
     /// Signs requests by itself with this: for Google's HMAC keys, which the library does not support.
-    pub(super) signs: Option<Arc<CredentialCell>>,
+    pub(super) signs: Option<GoogleSigner>,
 }
 
 impl HttpConnector for Wire {
@@ -89,8 +88,8 @@ struct Unfinished;
 
 impl Wire {
     async fn send(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        if let Some(cell) = &self.signs
-            && sign(&mut request, &cell.get()).is_err()
+        if let Some(signer) = &self.signs
+            && signer.sign(&mut request).is_none()
         {
             return Err(lost(AttemptFailure::Malformed, "the request cannot be signed", true));
         }
@@ -190,27 +189,6 @@ fn sums<'a>(text: impl Fn(&str) -> Option<&'a str>) -> ServerSums {
 
 fn big_endian(text: &str) -> Option<u64> {
     from_base64(text)?.try_into().ok().map(u64::from_be_bytes)
-}
-
-/// Signs a request of Google's with the scheme of S3, or removes an empty token from it.
-fn sign(request: &mut HttpRequest, credential: &Credential) -> object_store::Result<()> {
-    match credential {
-        Credential::Keys { id, secret, token } => {
-            request.headers_mut().remove("authorization");
-            let credential = AwsCredential {
-                key_id: id.expose().to_owned(),
-                secret_key: secret.expose().to_owned(),
-                token: token.as_ref().map(|token| token.expose().to_owned()),
-            };
-            let signer = AwsAuthorizer::new(&credential, "s3", "auto").with_sign_payload(false);
-            return signer.try_authorize(request, None);
-        }
-        Credential::Anonymous => {
-            request.headers_mut().remove("authorization");
-        }
-        Credential::AccountKey(_) | Credential::SharedAccess(_) | Credential::Bearer(_) => {}
-    }
-    Ok(())
 }
 
 /// Whether a host gives the credentials of this machine or container, so that no proxy can reach it.

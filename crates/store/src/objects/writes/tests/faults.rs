@@ -11,7 +11,7 @@ use super::super::super::contract::{ObjectFacts, PutCondition, PutOutcome};
 use super::super::super::credential::Credential;
 use super::super::Writes;
 use super::scripted::Scripted::{Answer, Close, Silence};
-use super::scripted::{Scripted, ScriptedServer, place, quick};
+use super::scripted::{Scripted, ScriptedServer, place, quick, wall};
 use crate::StoreError;
 
 const OK: Scripted = Answer(200, "etag: \"t\"", "");
@@ -106,7 +106,8 @@ fn a_server_that_never_answers_is_given_up() {
     );
     assert!(error.to_string().contains("(4 attempts)"), "{error}");
     let absent = ObjectOptions { endpoints: vec!["http://127.0.0.1:1".to_owned()], ..server.options() };
-    let error = Writes::open(&place(), &absent).unwrap().put("k", b"", PutCondition::Always).unwrap_err();
+    let error =
+        Writes::open(&place(), &absent, wall).unwrap().put("k", b"", PutCondition::Always).unwrap_err();
     assert!(error.to_string().contains("refused"), "{error}");
     assert_eq!(error.kind(), "not-connected");
 }
@@ -179,7 +180,7 @@ fn an_upload_of_parts_survives_every_single_failure() {
             script.insert(at, failure.clone());
             let server = ScriptedServer::start(&script);
             let options = ObjectOptions { parts_in_flight: 1, ..server.options() };
-            let writes = Writes::open(&place(), &options).unwrap();
+            let writes = Writes::open(&place(), &options, wall).unwrap();
             let mut upload = writes.upload("a/key").unwrap();
             upload.write(&[7; 1500]).unwrap();
             let facts = upload.finish().unwrap_or_else(|error| panic!("{at} {failure:?}: {error}"));
@@ -203,7 +204,7 @@ fn a_lost_answer_to_the_completion_is_found_out() {
         let script = [BEGUN, OK, OK, Close, gone.clone(), STORED, piece.clone()];
         let server = ScriptedServer::start(&script);
         let options = ObjectOptions { parts_in_flight: 1, ..server.options() };
-        let writes = Writes::open(&place(), &options).unwrap();
+        let writes = Writes::open(&place(), &options, wall).unwrap();
         let mut upload = writes.upload("a/key").unwrap();
         upload.write(&[byte; 1500]).unwrap();
         assert_eq!(upload.finish().is_ok(), is_ours);
@@ -211,7 +212,7 @@ fn a_lost_answer_to_the_completion_is_found_out() {
     // Without a lost answer, an upload that is gone is an error.
     let server = ScriptedServer::start(&[BEGUN, OK, OK, gone]);
     let options = ObjectOptions { parts_in_flight: 1, ..server.options() };
-    let writes = Writes::open(&place(), &options).unwrap();
+    let writes = Writes::open(&place(), &options, wall).unwrap();
     let mut upload = writes.upload("a/key").unwrap();
     upload.write(&[1; 1500]).unwrap();
     assert!(upload.finish().unwrap_err().to_string().contains("NoSuchUpload"));
@@ -262,7 +263,7 @@ fn with_every_part_refused_an_upload_ends_at_once_with_little_memory() {
     let script: Vec<Scripted> = std::iter::once(BEGUN).chain(std::iter::repeat_n(refused, 10_000)).collect();
     let server = ScriptedServer::start(&script);
     let options = ObjectOptions { part_bytes: 1 << 16, parts_in_flight: 2, ..server.options() };
-    let writes = Writes::open(&place(), &options).unwrap();
+    let writes = Writes::open(&place(), &options, wall).unwrap();
     let mut upload = writes.upload("a/key").unwrap();
     let mut written = 0u64;
     let error = loop {
@@ -280,7 +281,7 @@ fn requests_are_distributed_over_the_endpoints() {
     let servers = [ScriptedServer::start(&[]), ScriptedServer::start(&[])];
     let endpoints = servers.iter().map(|server| format!("http://{}", server.address)).collect();
     let options = ObjectOptions { endpoints, ..servers[0].options() };
-    let writes = Writes::open(&place(), &options).unwrap();
+    let writes = Writes::open(&place(), &options, wall).unwrap();
     for number in 0..6 {
         writes.delete(&format!("k{number}")).unwrap();
     }
@@ -289,7 +290,7 @@ fn requests_are_distributed_over_the_endpoints() {
     let server = ScriptedServer::start(&[]);
     let endpoints = vec!["http://127.0.0.1:1".to_owned(), format!("http://{}", server.address)];
     let options = ObjectOptions { endpoints, ..server.options() };
-    Writes::open(&place(), &options).unwrap().delete("k").unwrap();
+    Writes::open(&place(), &options, wall).unwrap().delete("k").unwrap();
     assert_eq!(server.lines(), ["DELETE /bucket/k"]);
 }
 
@@ -321,7 +322,7 @@ fn expired_credentials_are_fetched_again() {
     let expired = Answer(400, "", "<Error><Code>ExpiredToken</Code></Error>");
     let server = ScriptedServer::start(&[expired, OK, FIVE]);
     let options = ObjectOptions { credentials: CredentialSource::Library(settings), ..server.options() };
-    let writes = Writes::open(&place(), &options).unwrap();
+    let writes = Writes::open(&place(), &options, wall).unwrap();
     let id = |writes: &Writes| match &*writes.credentials().get() {
         Credential::Keys { id, .. } => id.expose().to_owned(),
         other => panic!("{other:?}"),
@@ -354,14 +355,14 @@ fn a_source_of_credentials_that_is_not_there_is_named_soon() {
             retry,
             ..ObjectOptions::default()
         };
-        let error = Writes::open(&place(), &options).unwrap_err().to_string();
+        let error = Writes::open(&place(), &options, wall).unwrap_err().to_string();
         assert!(error.contains(words) && error.contains("no credentials for s3://bucket"), "{error}");
     }
     assert!(begin.elapsed() < Duration::from_secs(15));
     let settings = vec![("AWS_CONTAINER_CREDENTIALS_FULL_URI".to_owned(), Secret::new("http://x"))];
     let options =
         ObjectOptions { credentials: CredentialSource::Library(settings), ..ObjectOptions::default() };
-    let error = Writes::open(&place(), &options).unwrap_err().to_string();
+    let error = Writes::open(&place(), &options, wall).unwrap_err().to_string();
     assert!(error.contains("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"), "{error}");
 }
 

@@ -10,7 +10,7 @@ use object_store::client::{HttpRequest, HttpRequestBody, HttpService};
 use super::super::super::contract::{ObjectFacts, PutCondition, PutOutcome};
 use super::super::wire::PIECE;
 use super::super::{Writes, library};
-use super::scripted::{keys, quick};
+use super::scripted::{keys, quick, wall};
 use crate::StoreError;
 
 const ACCOUNT: &str = "devstoreaccount1";
@@ -85,7 +85,7 @@ impl Server {
     }
 
     fn writes(&self) -> Writes {
-        Writes::open(&self.place, &self.options).unwrap()
+        Writes::open(&self.place, &self.options, wall).unwrap()
     }
 }
 
