@@ -185,8 +185,8 @@ impl Core {
                 self.confirm(key, &path, &sum, &seen, tag).await.map(PutOutcome::Done)
             }
             Err(trouble) if trouble.seen.condition_failed(matches!(condition, PutCondition::Tagged(_))) => {
-                // The answer to an earlier attempt may have been lost: then the object is there already.
-                match trouble.unclear {
+                // An earlier attempt may have succeeded: its answer was lost, or said only that two writes met.
+                match trouble.attempts > 1 {
                     true => {
                         Ok(self.same(key, &path, &sum).await?.map_or(PutOutcome::Refused, PutOutcome::Done))
                     }

@@ -102,8 +102,8 @@ impl Seen {
     pub(super) fn condition_failed(&self, on_tag: bool) -> bool {
         match (self.status, self.code.as_str()) {
             (Some(412 | 304), _) => true,
-            (Some(409), "ConditionalRequestConflict" | "OperationAborted") => false,
-            (Some(409), _) => !on_tag,
+            // Other conflicts say nothing about the object.
+            (Some(409), "BlobAlreadyExists" | "") => !on_tag,
             (Some(404), code) => on_tag && !names_bucket(code),
             _ => false,
         }
@@ -270,6 +270,12 @@ mod tests {
         assert!(
             seen(412, "").condition_failed(true) && seen(409, "BlobAlreadyExists").condition_failed(false)
         );
+        for code in
+            ["ConditionalRequestConflict", "OperationAborted", "BucketNotEmpty", "LeaseAlreadyPresent"]
+        {
+            assert!(!seen(409, code).condition_failed(false), "{code}");
+        }
+        assert!(seen(409, "").condition_failed(false) && !seen(409, "").condition_failed(true));
         assert!(!seen(404, "NoSuchBucket").condition_failed(true) && seen(404, "").condition_failed(true));
         assert!(seen(404, "NoSuchUpload").upload_is_gone() && !seen(404, "NoSuchBucket").upload_is_gone());
     }

@@ -139,6 +139,12 @@ fn conditions_are_reported_and_a_lost_answer_is_found_out() {
         let server = ScriptedServer::start(&[Close, Answer(412, "", ""), FIVE, piece(there)]);
         assert_eq!(put(&server, PutCondition::Absent).0.unwrap(), outcome);
     }
+    // The server does not say which of two writes that met has succeeded.
+    let conflict = Answer(409, "", "<Error><Code>ConditionalRequestConflict</Code></Error>");
+    let server = ScriptedServer::start(&[conflict, Answer(412, "", ""), FIVE, piece("hello")]);
+    assert_eq!(put(&server, PutCondition::Absent).0.unwrap(), done(5));
+    let other = Answer(409, "", "<Error><Code>BucketNotEmpty</Code></Error>");
+    put(&ScriptedServer::start(&[other]), PutCondition::Absent).0.unwrap_err();
     let server = ScriptedServer::start(&[Close, Answer(412, "", ""), Answer(404, "", "")]);
     assert_eq!(put(&server, PutCondition::Absent).0.unwrap(), PutOutcome::Refused);
 }
