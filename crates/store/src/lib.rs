@@ -370,6 +370,10 @@ pub trait Files: Send + Sync + Debug {
     fn unmark(&self, mark: &str) -> Result<(), StoreError>;
     /// Removes partial files of interrupted writers from a folder, for files with this prefix and suffix.
     fn remove_leftovers(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<(), StoreError>;
+    /// Whether this process may have left partial files itself, without knowing their names.
+    fn may_have_leftovers(&self) -> bool {
+        false
+    }
     /// Counts the files of a folder without its subfolders; `None` if the folder does not exist.
     fn census(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<Option<FolderCount>, StoreError>;
     /// Whether, and how, names are listed together with sizes. Then this is cheaper than a request per file.

@@ -175,7 +175,14 @@ fn write_missing(task: &Generation<'_>) -> Result<(Claim, Generated), GenerateEr
     // Each host has pages to flush.
     let flushed = written.and_then(|done| Ok(task.store.files().sync().map(|()| done)?));
     let total = task.total(agreed(world, flushed, stop)?)?;
-    decided(world, stop, || claim::complete(task, claim, total.files_written > 0, &hosts))?;
+    let has_leftovers = shared(world, &task.store.files().may_have_leftovers(), stop)?.contains(&true);
+    decided(world, stop, || {
+        if has_leftovers {
+            // All members have written their files.
+            make_folders(task)?;
+        }
+        claim::complete(task, claim, total.files_written > 0, &hosts)
+    })?;
     Ok((claim, total))
 }
 

@@ -23,6 +23,17 @@ struct Stuck {
     released: Arc<AtomicBool>,
     /// Whether another generator has claimed it.
     is_taken: bool,
+    /// Whether partial files may have been left, and how often they were looked for.
+    may_have_leftovers: bool,
+    looked: AtomicU64,
+}
+
+impl Stuck {
+    fn new(folder: &Path, released: Arc<AtomicBool>) -> Stuck {
+        let folder = Posix::open(folder, Mode::default()).unwrap();
+        let (is_taken, may_have_leftovers, looked) = (false, false, AtomicU64::new(0));
+        Stuck { folder, released, is_taken, may_have_leftovers, looked }
+    }
 }
 
 struct StuckWriter<'a>(Box<dyn Writer + 'a>, &'a AtomicBool);
@@ -84,7 +95,12 @@ impl Files for Stuck {
         self.folder.files().unmark(mark)
     }
 
+    fn may_have_leftovers(&self) -> bool {
+        self.may_have_leftovers
+    }
+
     fn remove_leftovers(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<(), StoreError> {
+        self.looked.fetch_add(1, Ordering::Relaxed);
         self.folder.files().remove_leftovers(folder, prefix, suffix)
     }
 
@@ -170,11 +186,22 @@ fn generate_in(
 #[test]
 fn a_generator_ends_when_another_one_claims_its_folder() {
     let (folder, (spec, data)) = (tempfile::tempdir().unwrap(), small());
-    let (posix, released) = (Posix::open(folder.path(), Mode::default()).unwrap(), Arc::default());
-    let store = Stuck { folder: posix, released, is_taken: true };
+    let store = Stuck { is_taken: true, ..Stuck::new(folder.path(), Arc::default()) };
     let error = generate_in(&store, folder.path(), &spec, &data, &Stop::default()).unwrap_err();
     assert!(matches!(error, GenerateError::Store(StoreError::Busy { .. })), "{error}");
     assert_eq!(std::fs::read_dir(folder.path().join("train")).unwrap().count(), 0, "no file was finished");
+}
+
+#[test]
+fn partial_files_that_may_have_been_left_are_removed_at_the_end() {
+    let [usually, again] = [false, true].map(|may_have_leftovers| {
+        let (folder, (spec, data)) = (tempfile::tempdir().unwrap(), small());
+        let released = Arc::new(AtomicBool::new(true));
+        let store = Stuck { may_have_leftovers, ..Stuck::new(folder.path(), released) };
+        generate_in(&store, folder.path(), &spec, &data, &Stop::default()).unwrap();
+        store.looked.into_inner()
+    });
+    assert!(usually > 0 && again == 2 * usually, "{usually} and {again}");
 }
 
 #[test]
@@ -187,8 +214,7 @@ fn writers_that_get_stuck_are_named_and_abandoned() {
         message.clone_into(&mut words.lock().unwrap());
         release.store(true, Ordering::Relaxed);
     });
-    let is_taken = false;
-    let store = Stuck { folder: Posix::open(folder.path(), Mode::default()).unwrap(), released, is_taken };
+    let store = Stuck::new(folder.path(), released);
     let outcome = generate_in(&store, folder.path(), &spec, &data, &stop);
     let error = outcome.unwrap_err().to_string();
     assert!(error.starts_with("no progress for ") && error.contains(": write train/img_"), "{error}");

@@ -79,6 +79,10 @@ impl Objects for Bucket {
         self.client.abort(upload)
     }
 
+    fn may_have_left_uploads(&self) -> bool {
+        self.writes.may_have_left_uploads()
+    }
+
     fn progress(&self) -> u64 {
         self.writes.progress()
     }

@@ -107,6 +107,10 @@ pub(crate) trait Objects: Send + Sync + Debug {
     fn uploads(&self, prefix: &str) -> Result<Vec<PendingUpload>, StoreError>;
     /// Removes the parts of an upload; one that does not exist is fine.
     fn abort(&self, upload: &PendingUpload) -> Result<(), StoreError>;
+    /// Whether uploads may have begun, and not ended, that this process does not know of.
+    fn may_have_left_uploads(&self) -> bool {
+        false
+    }
     /// A number that changes while requests make progress: with every attempt, some bytes, and while a server is given
     /// the time that it asked for.
     fn progress(&self) -> u64 {

@@ -193,6 +193,10 @@ impl Files for ObjectFiles {
         Ok(())
     }
 
+    fn may_have_leftovers(&self) -> bool {
+        self.objects.may_have_left_uploads()
+    }
+
     fn census(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<Option<FolderCount>, StoreError> {
         let below = self.below(folder)?;
         let (mut census, mut exists) = (FolderCount::default(), false);

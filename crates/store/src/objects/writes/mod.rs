@@ -79,6 +79,7 @@ impl Writes {
             counts: Arc::default(),
             next: Arc::default(),
             progress,
+            left_uploads: Arc::default(),
         };
         let once = Core { retry: RetryPolicy { attempts: 1, ..options.retry }, ..core.clone() };
         let core = Arc::new(core);
@@ -102,6 +103,12 @@ impl Writes {
     pub(crate) fn progress(&self) -> u64 {
         // Relaxed: a count that publishes no other data.
         self.core.progress.load(Ordering::Relaxed)
+    }
+
+    /// As [`super::contract::Objects::may_have_left_uploads`].
+    pub(crate) fn may_have_left_uploads(&self) -> bool {
+        // Relaxed: a flag that publishes no other data.
+        self.core.left_uploads.load(Ordering::Relaxed)
     }
 
     /// As [`super::contract::Objects::put`].

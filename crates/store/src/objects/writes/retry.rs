@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ pub(super) struct Core {
     pub(super) next: Arc<AtomicUsize>,
     /// Changes with every attempt, with the bytes of requests, and during pauses.
     pub(super) progress: Arc<AtomicU64>,
+    /// Whether an upload may have begun whose identifier was lost with an answer.
+    pub(super) left_uploads: Arc<AtomicBool>,
 }
 
 /// A request that failed for good.

@@ -3,6 +3,7 @@
 //! part. An upload that fails or is dropped is aborted, so that the service keeps nothing of it.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -130,7 +131,12 @@ impl LibraryUpload {
         if let Some(id) = &self.id {
             return Ok(id.clone());
         }
+        let is_first = AtomicBool::new(true);
         let begun = self.threads.run(self.core.attempts(self.home, |client| {
+            // Relaxed: flags that publish no other data.
+            if !is_first.swap(false, Ordering::Relaxed) {
+                self.core.left_uploads.store(true, Ordering::Relaxed);
+            }
             let path = self.path.clone();
             async move { client.create_multipart(&path).await }
         }))?;

@@ -193,6 +193,7 @@ fn an_upload_of_parts_survives_every_single_failure() {
             assert_eq!(facts, ObjectFacts { bytes: 1500, tag: "\"whole-2\"".to_owned() }, "{at} {failure:?}");
             let deleted = server.lines().iter().any(|line| line.starts_with("DELETE"));
             assert!(!deleted, "an upload that was completed is not aborted");
+            assert_eq!(writes.may_have_left_uploads(), at == 0, "{at} {failure:?}");
         }
     }
 }
