@@ -65,8 +65,8 @@ pub(super) struct ListingJournal {
 }
 
 impl ListingJournal {
-    /// Opens the journal of this name, restarted if it is not of this listing or if a `fresh` one is wanted, and returns
-    /// the folders that it has.
+    /// Opens the journal of this name, restarted if it is not of this listing or if a `fresh` one is wanted, and
+    /// returns the folders that it has.
     pub(super) fn open(
         folder: FolderHandle,
         name: OsString,

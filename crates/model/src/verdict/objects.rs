@@ -1,6 +1,6 @@
 //! Rules about reads from an object store: how many bytes arrived through sockets for those that were needed, and which
-//! attempts failed. There is no page cache on this side, so the bytes were sent by the store, or by a proxy; where these
-//! had them cannot be seen.
+//! attempts failed. There is no page cache on this side, so the bytes were sent by the store, or by a proxy; where
+//! these had them cannot be seen.
 
 use super::rules::RuleResult;
 use super::{Case, RuleOutcome, TrainingCase, seen_phases};

@@ -42,16 +42,17 @@ fn small(body: &str) -> Reply {
 fn interim_answers_and_exact_lengths() {
     let server = Server::start(|number, _| {
         match number {
-        0 => Reply::Raw(
-            b"HTTP/1.1 100 x\r\n\r\nHTTP/1.1 103 x\r\nLink: y\r\n\r\nHTTP/1.1 200 x\r\nETag: \"t\"\r\nContent-Length: 2\r\n\r\nhi"
-                .to_vec(),
-        ),
-        // More than announced: the answer cannot be trusted.
-        1 => Reply::Raw(b"HTTP/1.1 200 x\r\nETag: \"t\"\r\nContent-Length: 2\r\n\r\nhi!".to_vec()),
-        // An explanation with bytes behind it.
-        3 => Reply::Raw(b"HTTP/1.1 500 x\r\nContent-Length: 2\r\n\r\nno!".to_vec()),
-        _ => small("hi"),
-    }
+            0 => Reply::Raw(
+                b"HTTP/1.1 100 x\r\n\r\nHTTP/1.1 103 x\r\nLink: y\r\n\r\n\
+            HTTP/1.1 200 x\r\nETag: \"t\"\r\nContent-Length: 2\r\n\r\nhi"
+                    .to_vec(),
+            ),
+            // More than announced: the answer cannot be trusted.
+            1 => Reply::Raw(b"HTTP/1.1 200 x\r\nETag: \"t\"\r\nContent-Length: 2\r\n\r\nhi!".to_vec()),
+            // An explanation with bytes behind it.
+            3 => Reply::Raw(b"HTTP/1.1 500 x\r\nContent-Length: 2\r\n\r\nno!".to_vec()),
+            _ => small("hi"),
+        }
     });
     let client = client(&[server.url()], quick());
     for _ in 0..3 {
@@ -137,7 +138,7 @@ fn refused_credentials_are_fetched_again_for_reads() {
         ..ObjectOptions::default()
     };
     let place = ObjectPlace::parse(Service::S3, "bucket/prefix");
-    let writes = Writes::open(&place, &options).unwrap();
+    let writes = Writes::open(&place, &options, || 0).unwrap();
     let site = Arc::new(Site::new(&place, &Arc::new(options), writes.credentials(), || 0).unwrap());
     let client = Client::new(Arc::clone(&site));
     let begin = Instant::now();

@@ -294,8 +294,8 @@ impl Connection {
         }
     }
 
-    /// Begins the explanation of an error: `behind` arrived with the head, besides what `text` holds. An answer to HEAD
-    /// has none, whatever its head says.
+    /// Begins the explanation of an error: what `text` holds and `behind` arrived with the head. An answer to HEAD has
+    /// none, whatever its head says.
     pub(crate) fn begin_explanation(
         &mut self,
         end: BodyEnd,
@@ -321,7 +321,7 @@ impl Connection {
         }
     }
 
-    /// Whether the explanation is complete, or so long that its end does not matter.
+    /// Whether the explanation is complete, or too long to wait for its end.
     pub(crate) fn is_explained(&self) -> bool {
         self.explanation.is_whole() || self.explanation.bytes().len() > MOST_ERROR
     }

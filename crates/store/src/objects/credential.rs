@@ -1,6 +1,6 @@
 //! What requests are signed with. Credentials that expire are replaced in the background: a lane compares a version
-//! number per request, and takes the new ones when it has changed. A request whose credential the server does not accept
-//! any more asks for others early.
+//! number per request, and takes the new ones when it has changed. A request whose credential the server does not
+//! accept any more asks for others early.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

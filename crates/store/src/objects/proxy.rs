@@ -201,7 +201,7 @@ mod tests {
             let place = ObjectPlace::parse(Service::S3, "bucket");
             let reads = &endpoints(&place, &options).unwrap()[0];
             assert_eq!(reads.proxy.is_some(), is_proxied, "{no_proxy}");
-            Writes::open(&place, &options).unwrap().delete("k").unwrap();
+            Writes::open(&place, &options, || 0).unwrap().delete("k").unwrap();
             let seen = [&server, &through].map(|server| server.seen());
             let expected = if is_proxied { [0, 1] } else { [1, 0] };
             assert_eq!(seen.each_ref().map(Vec::len), expected, "{no_proxy}");

@@ -62,8 +62,8 @@ pub(crate) enum LossMeaning {
     Final(String),
 }
 
-/// What it means that a connection to `endpoint` failed at this stage. `spoke_tls`: whether another connection to it has
-/// completed the handshake of TLS.
+/// What it means that a connection to `endpoint` failed at this stage. `spoke_tls`: whether another connection to it
+/// has completed the handshake of TLS.
 pub(crate) fn loss(cause: &StreamError, stage: Stage, endpoint: &Endpoint, spoke_tls: bool) -> LossMeaning {
     let label = endpoint.label();
     match cause {

@@ -177,7 +177,7 @@ fn read(
     words: &Vocabulary,
     each: &mut dyn FnMut(ListedKey<'_>),
 ) -> Result<(Option<String>, Truncation), &'static str> {
-    // Behind the keys in the documents of some servers, so it is looked for first. No text of another element contains it.
+    // Behind the keys in the documents of some servers, so it is looked for first. No other text contains the tag.
     let is_encoded = element_text(document, "EncodingType") == Some("url");
     let (mut entry, mut element, mut outcome) = (Entry::default(), "", Ok(()));
     let (mut in_object, mut in_prefix, mut is_listing) = (false, false, false);

@@ -162,8 +162,8 @@ impl<'a> ObjectLane<'a> {
         Ok(Box::new(Connection::new(stream, endpoint, token, now, self.poller.ticks)))
     }
 
-    /// There is no descriptor for the connection of a request. Idle connections are closed for it. If there are none, it
-    /// waits for those in flight, as later requests will; `false` if nothing is in flight.
+    /// There is no descriptor for the connection of a request. Idle connections are closed for it. If there are none,
+    /// it waits for those in flight, as later requests will; `false` if nothing is in flight.
     fn wait_for_files(&mut self, number: usize) -> bool {
         let mut idle = Vec::new();
         self.endpoints.iter_mut().for_each(|endpoint| idle.append(&mut endpoint.idle));

@@ -10,8 +10,7 @@ use ring::hmac;
 
 use super::super::credential::{Credential, CredentialCell};
 use super::super::date::Stamp;
-use super::super::endpoint::{encode_bytes, encode_value};
-use super::super::sign::decoded;
+use super::super::endpoint::{decoded, encode_bytes, encode_value};
 use crate::WallClock;
 
 const ALGORITHM: &str = "GOOG4-HMAC-SHA256";
@@ -134,7 +133,7 @@ mod tests {
     }
 
     fn signer(credential: Credential) -> GoogleSigner {
-        let cell = Arc::new(CredentialCell::new(credential));
+        let cell = Arc::new(CredentialCell::given(credential));
         GoogleSigner { cell, region: "auto".to_owned(), wall: || 1_369_353_600 }
     }
 

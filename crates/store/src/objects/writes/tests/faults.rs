@@ -387,7 +387,7 @@ fn a_bucket_with_dots_is_in_the_path() {
             ..server.options()
         };
         let place = ObjectPlace::parse(Service::S3, bucket);
-        let writes = Writes::open(&place, &options).unwrap();
+        let writes = Writes::open(&place, &options, || 0).unwrap();
         writes.put("a/key", b"hello", PutCondition::Always).unwrap_err();
         assert_eq!(server.lines(), [format!("CONNECT {host}:443")]);
     }
