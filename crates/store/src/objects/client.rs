@@ -274,15 +274,15 @@ impl Client {
             };
             elapsed += pause;
             match refused {
-                Some(version) => elapsed += self.wait_for_credential(version),
+                Some(version) => elapsed += self.wait_for_credential(version, elapsed),
                 None => std::thread::sleep(Duration::from_nanos(pause.0)),
             }
         }
     }
 
     /// Waits for another credential than that of this version. Returns how long, if none came.
-    fn wait_for_credential(&self, version: u64) -> Nanos {
-        let most = retry::RENEWAL_WAIT;
+    fn wait_for_credential(&self, version: u64, elapsed: Nanos) -> Nanos {
+        let most = retry::renewal_wait(&self.site.options.retry, elapsed);
         if self.site.credentials().wait(version, Duration::from_nanos(most.0)) { Nanos::ZERO } else { most }
     }
 

@@ -29,7 +29,12 @@ const NO_BUCKET: [&str; 2] = ["NoSuchBucket", "ContainerNotFound"];
 
 /// How long a request whose credential was refused waits for another one: the source has 5 s to answer, and may have
 /// been asked just before.
-pub(crate) const RENEWAL_WAIT: Nanos = Nanos(10_000_000_000);
+const RENEWAL_WAIT: Nanos = Nanos(10_000_000_000);
+
+/// How long a request may wait for another credential. `elapsed`: time since its first attempt.
+pub(crate) fn renewal_wait(policy: &RetryPolicy, elapsed: Nanos) -> Nanos {
+    RENEWAL_WAIT.min(policy.deadline.since(elapsed))
+}
 
 /// Whether the service says that credentials have expired.
 pub(crate) fn names_expiry(code: &str) -> bool {
@@ -191,5 +196,11 @@ mod tests {
         );
         assert_eq!(pause(&policy, 1, Nanos::ZERO, Some(60), 7), None, "it would be too late");
         assert_eq!(pause(&policy, 1, Nanos(10_000_000_000), None, 0), None);
+        assert_eq!(renewal_wait(&policy, Nanos::ZERO), Nanos(10_000_000_000));
+        assert_eq!(
+            renewal_wait(&policy, Nanos(9_000_000_000)),
+            Nanos(1_000_000_000),
+            "not after the deadline"
+        );
     }
 }

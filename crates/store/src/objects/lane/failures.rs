@@ -110,7 +110,7 @@ impl ObjectLane<'_> {
         let Some(pause) = retry::pause(policy, part.attempts, elapsed, retry_after, self.random) else {
             return false;
         };
-        let pause = if refused.is_some() { pause.max(retry::RENEWAL_WAIT) } else { pause };
+        let pause = if refused.is_some() { pause.max(retry::renewal_wait(policy, elapsed)) } else { pause };
         self.in_flight -= 1;
         self.delayed.push(DelayedPart { number, until: tick + ticks(pause), refused });
         true
