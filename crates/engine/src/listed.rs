@@ -68,20 +68,31 @@ impl<'a> NumberedListing<'a> {
         stop: &Stop,
         found: &mut dyn FnMut(ListedFile),
     ) -> Result<u64, StoreError> {
+        let mut strays = 0;
+        self.list_all(part, stop, found, &mut |name| strays += u64::from(self.is_stray(name)))?;
+        Ok(strays)
+    }
+
+    /// Lists a part, with the names that are not those of files of the data set.
+    pub(crate) fn list_all(
+        &self,
+        part: &Range<u64>,
+        stop: &Stop,
+        found: &mut dyn FnMut(ListedFile),
+        other: &mut dyn FnMut(&str),
+    ) -> Result<(), StoreError> {
         if part.is_empty() && self.count > 0 {
-            return Ok(0);
+            return Ok(());
         }
         let (after, until) = (self.bound(part.start, 0), self.bound(part.end, self.count));
         let range = NameRange { folder: &self.folder, after: &after, until: &until };
-        let mut strays = 0;
         self.files.list_sizes(&range, &mut |name, bytes| {
             match self.file_of(name) {
                 Some((index, suffix)) => found(ListedFile { index, suffix, bytes }),
-                None => strays += u64::from(self.is_stray(name)),
+                None => other(name),
             }
             !stop.wished()
-        })?;
-        Ok(strays)
+        })
     }
 
     /// The end of the names before a position; empty at `open`, where a listing has no bound.

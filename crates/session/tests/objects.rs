@@ -125,6 +125,8 @@ fn what_is_missing_is_found_by_one_listing_without_a_request_per_file() {
         // The files, and the index files next to them, each once.
         assert_eq!(listed.listed, whole.len() as u64, "{count} members: {listed:?}");
         assert!(listed.heads <= 2 * count + 4 && listed.puts == 0, "{listed:?}");
+        // Every member lists a part of the files and of the index files of two splits; one looks for a partial manifest.
+        assert!(listed.lists <= 4 * count + 1, "nothing is listed again: {listed:?}");
         let keys: Vec<String> = whole.keys().cloned().collect();
         {
             let bucket = bucket(&name);
@@ -133,8 +135,6 @@ fn what_is_missing_is_found_by_one_listing_without_a_request_per_file() {
             bucket.objects.remove(&format!("d/{}", keys[1]));
             bucket.objects.get_mut(&format!("d/{}", keys[20])).unwrap().pop();
             bucket.objects.remove(&format!("d/{}", keys[41]));
-            bucket.objects.insert("d/train/notes".to_owned(), Vec::new());
-            bucket.objects.remove("d/train/notes");
         }
         let written = requests(&name, || {
             let done = generate(count, TASK, &asked);
@@ -142,6 +142,25 @@ fn what_is_missing_is_found_by_one_listing_without_a_request_per_file() {
         });
         assert!(written.heads <= 3 * count + 12, "{written:?}");
         assert!(objects(&name, "d/") == whole);
+    }
+}
+
+#[test]
+fn other_objects_in_a_folder_of_the_data_set_are_named() {
+    for count in [1, 3] {
+        let name = format!("others{count}");
+        let asked = asked(&format!("s3://{name}/d"), &[]);
+        generate(count, TASK, &asked);
+        let put = |key: &str| bucket(&name).lock().unwrap().objects.insert(key.to_owned(), Vec::new());
+        // Hidden ones, and folders of others, do not matter.
+        put("d/train/.hidden");
+        put("d/train/notes/x");
+        assert_eq!(generate(count, TASK, &asked).files_kept, FILES);
+        put("d/train/notes.txt");
+        let outcomes = at_all(count, |world| {
+            TASK.run(&asked, world, &SilentObserver, &Stop::default()).unwrap_err().to_string()
+        });
+        assert!(outcomes[0].contains("such as train/notes.txt"), "{outcomes:?}");
     }
 }
 
@@ -161,6 +180,21 @@ fn an_interrupted_generation_is_resumed_on_any_host() {
     }
     let done = generate(1, TASK, &asked);
     assert_eq!((done.files_written, done.files_kept), (0, FILES), "finished objects are durable");
+}
+
+#[test]
+fn a_generator_that_resumes_puts_a_manifest_of_its_own() {
+    let asked = asked("s3://again/d", &[]);
+    generate(1, TASK, &asked);
+    let manifest = || bucket("again").lock().unwrap().objects["d/.feedline/dataset.json"].clone();
+    let complete = String::from_utf8(manifest()).unwrap();
+    assert!(!complete.contains("\"writer\""), "{complete}");
+    let begun = complete.replace("\"complete\": true", "\"complete\": false").into_bytes();
+    bucket("again").lock().unwrap().objects.insert("d/.feedline/dataset.json".to_owned(), begun);
+    let seen = requests("again", || assert_eq!(generate(1, TASK, &asked).files_kept, FILES));
+    // The claim, mlpstorage's manifest, and the complete one.
+    assert_eq!(seen.puts, 3, "an earlier generator that still runs notices the first: {seen:?}");
+    assert_eq!(String::from_utf8(manifest()).unwrap(), complete);
 }
 
 /// Trains with this many members and returns the requests.

@@ -2,11 +2,12 @@
 //! each step of a save, a drain or a restore ended at all of them. A step that failed at one member has failed, so all
 //! members take the same decisions. A run of one process has one member, for which none of this does anything.
 
+use model::checkpoint::manifest::Moment;
 use model::ledger::{Ledger, Phase, RunFault};
 use model::names::Name;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use store::Tier;
+use store::{StoredCheckpoint, Tier};
 
 use super::{CheckpointError, CheckpointSetup, Checkpointer};
 use crate::world::{Cause, EarlyEnd, Exchange, entropy, gather_to_all};
@@ -113,16 +114,29 @@ pub(super) fn check_last_is_shared(setup: &CheckpointSetup<'_>) -> Result<(), Ch
     seen
 }
 
-/// The same for a run that only restores, which leaves no mark: all members must see the same checkpoints.
+/// The same for a run that only restores, which leaves no mark: all members must see the same checkpoints. In an object
+/// store, where a list takes a request per checkpoint, the others look for the newest one of member 0 only.
 fn check_same_content(setup: &CheckpointSetup<'_>) -> Result<(), CheckpointError> {
-    let listed = agreed(setup, setup.last.list().map_err(CheckpointError::from))?;
-    let mut known: Vec<(u64, u64)> =
-        listed.iter().map(|there| (there.manifest.serial, there.manifest.seed)).collect();
-    known.sort_unstable();
-    let own = serde_json::to_vec(&known).unwrap_or_default();
-    let mut of_first = own.clone();
-    setup.world.broadcast(&mut of_first, setup.stop)?;
-    agreed(setup, if of_first == own { Ok(()) } else { Err(not_shared(setup)) })
+    type Known = (u64, u64, Moment);
+    let known = |there: StoredCheckpoint| -> Known {
+        (there.manifest.serial, there.manifest.seed, there.manifest.moment)
+    };
+    let (last, is_first) = (setup.last, setup.world.member() == 0);
+    let lists = is_first || !setup.plan.last.is_objects();
+    let listed =
+        agreed(setup, if lists { last.list().map_err(CheckpointError::from) } else { Ok(Vec::new()) })?;
+    let mut own: Vec<Known> = listed.into_iter().map(known).collect();
+    own.sort_unstable();
+    let mut sent = serde_json::to_vec(&own).unwrap_or_default();
+    setup.world.broadcast(&mut sent, setup.stop)?;
+    let of_first: Vec<Known> = serde_json::from_slice(&sent).unwrap_or_default();
+    let is_same = match of_first.last() {
+        Some(newest) if !lists => {
+            last.find(newest.2).map(|there| there.map(known) == Some(*newest)).map_err(CheckpointError::from)
+        }
+        _ => Ok(!lists || of_first == own),
+    };
+    agreed(setup, is_same.and_then(|same| if same { Ok(()) } else { Err(not_shared(setup)) }))
 }
 
 fn not_shared(setup: &CheckpointSetup<'_>) -> CheckpointError {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{Store, StoreError};
 
+use super::present::PresentFiles;
 use super::{GenerateError, Generation};
 use crate::catalog::{self, FOLDER};
 use crate::file_reader::FileReader;
@@ -219,9 +220,9 @@ pub(super) fn reopen(task: &Generation<'_>, claim: Claim, hosts: &Hosts) -> Resu
     write_manifest(task, claim, false, hosts)
 }
 
-/// Whether the folders hold all files of the data set and no others.
-pub(super) fn has_all(task: &Generation<'_>) -> Result<bool, GenerateError> {
-    match check_count(task) {
+/// Whether the folders hold all files of the data set and no others, if no file is missing. A listing tells that.
+pub(super) fn has_all(task: &Generation<'_>, present: Option<&PresentFiles>) -> Result<bool, GenerateError> {
+    match present.map_or_else(|| check_count(task), PresentFiles::check_others) {
         Ok(()) => Ok(true),
         Err(GenerateError::Miscounted { .. }) => Ok(false),
         Err(error) => Err(error),
@@ -240,14 +241,16 @@ fn check_count(task: &Generation<'_>) -> Result<(), GenerateError> {
     Ok(())
 }
 
-/// Checks that every file exists and completes the manifest, unless it was complete and nothing was `written`.
+/// Checks that every file exists and completes the manifest, unless it was complete and nothing was `written`. Files
+/// that were `present` in a listing, and those that were written since, are all that there should be.
 pub(super) fn complete(
     task: &Generation<'_>,
     claim: Claim,
     written: bool,
     hosts: &Hosts,
+    present: Option<&PresentFiles>,
 ) -> Result<(), GenerateError> {
-    check_count_of_all(task, hosts)?;
+    present.map_or_else(|| check_count_of_all(task, hosts), PresentFiles::check_others)?;
     if claim.complete && !written {
         return Ok(());
     }

@@ -155,10 +155,11 @@ fn find_complete(task: &Generation<'_>) -> Result<Option<(Claim, Generated)>, Ge
         agreed(world, is_same.and_then(|same| same.then_some(()).ok_or_else(not_shared)), stop)?;
     }
     let present = PresentFiles::list(task)?;
-    let threads = WriterThreads { present, ..WriterThreads::new(task, task.content(claim), FilePass::Check) };
+    let threads = WriterThreads::new(task, task.content(claim), FilePass::Check);
+    let threads = WriterThreads { present: present.as_ref(), ..threads };
     let here = agreed(world, threads.work_or_miss(), stop)?;
     let Some(total) = task.total_of_all(here)? else { return Ok(None) };
-    Ok(decided(world, stop, || claim::has_all(task))?.then_some((claim, total)))
+    Ok(decided(world, stop, || claim::has_all(task, present.as_ref()))?.then_some((claim, total)))
 }
 
 /// Locks the folder and writes what is missing in it.
@@ -170,7 +171,8 @@ fn write_missing(task: &Generation<'_>) -> Result<(Claim, Generated), GenerateEr
     let here = if world.member() > 0 { make_folders(task) } else { Ok(()) };
     let present = if claim.rewrite { None } else { PresentFiles::list(task)? };
     let pass = FilePass::Write(claim);
-    let threads = WriterThreads { present, ..WriterThreads::new(task, task.content(claim), pass) };
+    let threads = WriterThreads::new(task, task.content(claim), pass);
+    let threads = WriterThreads { present: present.as_ref(), ..threads };
     let written = here.and_then(|()| threads.work());
     // Each host has pages to flush.
     let flushed = written.and_then(|done| Ok(task.store.files().sync().map(|()| done)?));
@@ -181,7 +183,7 @@ fn write_missing(task: &Generation<'_>) -> Result<(Claim, Generated), GenerateEr
             // All members have written their files.
             make_folders(task)?;
         }
-        claim::complete(task, claim, total.files_written > 0, &hosts)
+        claim::complete(task, claim, total.files_written > 0, &hosts, present.as_ref())
     })?;
     Ok((claim, total))
 }
@@ -303,7 +305,7 @@ struct WriterThreads<'a> {
     train: Pattern,
     valid: Pattern,
     /// The files that exist, if the store has listed them; otherwise each is looked up.
-    present: Option<PresentFiles>,
+    present: Option<&'a PresentFiles>,
     /// The next file of this member.
     next: AtomicU64,
     /// Whether the manifest of a complete folder now says that it is incomplete.
@@ -518,7 +520,7 @@ impl<'a> WriterThreads<'a> {
 
     /// Whether a file and its side files exist.
     fn is_there(&self, file: u64, name: &Name) -> Result<bool, GenerateError> {
-        if let Some(present) = &self.present {
+        if let Some(present) = self.present {
             return Ok(present.contains(file));
         }
         let (task, files) = (self.task, self.task.store.files());

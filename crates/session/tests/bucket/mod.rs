@@ -197,6 +197,10 @@ impl Files for BucketStore {
         Ok(())
     }
 
+    fn has_locks(&self) -> bool {
+        false
+    }
+
     fn mark(&self, mark: &str) -> Result<bool, StoreError> {
         self.with(|bucket| Ok(bucket.objects.insert(self.place.key(mark), Vec::new()).is_none()))
     }

@@ -10,8 +10,10 @@ use store::conformance::tier::{manifest, tier, write_files};
 use store::page_cache::Pages;
 use store::{Buffer, Lock, Now, StoredCheckpoint, TierFiles, TierSink, TierSource};
 
-use super::faults::bench;
+use super::faults::{bench, tiny};
 use super::*;
+use crate::world::Exchange;
+use crate::world::threads::{ThreadMember, members_on};
 
 /// The objects, by name. Clones share the same objects.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +32,8 @@ struct Bucket {
     finish_steps: u64,
     shows_progress: bool,
     progress: u64,
+    /// How often the checkpoints were listed.
+    lists: u64,
     /// Locks that another run has.
     refused_locks: u64,
     /// Whether removals wait.
@@ -190,7 +194,8 @@ impl Tier for Objects {
     }
 
     fn list(&self) -> Result<Vec<StoredCheckpoint>, StoreError> {
-        let bucket = self.bucket();
+        let mut bucket = self.bucket();
+        bucket.lists += 1;
         let manifests = bucket.objects.iter().filter(|(name, _)| name.ends_with("/checkpoint.json"));
         Ok(manifests.map(|(_, bytes)| read(bytes)).collect())
     }
@@ -385,4 +390,45 @@ fn an_upload_that_takes_long_to_finish_is_stuck_only_without_progress() {
         let is_stuck = saved[0].troubles.iter().any(|text| text.contains("no progress for"));
         assert_eq!(is_stuck, !shows_progress, "{saved:?}");
     }
+}
+
+#[test]
+fn one_member_of_a_run_that_restores_lists_the_checkpoints() {
+    let objects = Objects::default();
+    bench(&[], None, Box::new(objects.clone())).keep(|checkpointer| checkpointer.save(at(1)));
+    let mut plan = tiny(&["checkpoint.num_checkpoints_write=0", "checkpoint.num_checkpoints_read=1"]);
+    plan.last.medium = Medium::Objects;
+    let run = |of_last: &Objects| -> Vec<Option<CheckpointError>> {
+        let one = |world: ThreadMember| {
+            let last = if world.member() == 2 { of_last } else { &objects };
+            let (clock, stop) = (Monotonic::new(), Stop::default());
+            let setup = CheckpointSetup {
+                plan: &plan,
+                model: "test",
+                seed: 7,
+                world: &world,
+                fast: None,
+                last,
+                clock: &clock,
+                stop: &stop,
+                events: &Events::default(),
+            };
+            let outcome = keep(setup, |_| ()).err();
+            let _ = world.agree(Ok(()), &stop);
+            outcome
+        };
+        std::thread::scope(|scope| {
+            let one = &one;
+            let all: Vec<_> = members_on(&["a", "b", "c"])
+                .into_iter()
+                .map(|world| scope.spawn(move || one(world)))
+                .collect();
+            all.into_iter().map(|member| member.join().unwrap()).collect()
+        })
+    };
+    objects.bucket().lists = 0;
+    assert_eq!((run(&objects), objects.bucket().lists), (vec![None; 3], 1));
+    let elsewhere = run(&Objects::default());
+    assert!(matches!(elsewhere[2], Some(CheckpointError::NotShared { .. })), "{elsewhere:?}");
+    assert!(elsewhere[..2].iter().all(Option::is_some), "{elsewhere:?}");
 }
