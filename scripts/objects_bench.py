@@ -53,6 +53,7 @@ def run(module, folder):
         server.store_objects()
         against_libraries(server)
         by_requests_in_flight(server)
+        memory_with_tls(server)
         listings(server, folder)
 
 
@@ -221,6 +222,8 @@ class SeaweedFS(Endpoint):
         names = ("S3", "S3_BUCKET", "S3_KEY", "S3_SECRET")
         super().__init__(*(variables[f"FEEDLINE_TEST_{name}"] for name in names))
         self.process = int(variables["FEEDLINE_TEST_S3_PID"])
+        self.secure = Endpoint(variables["FEEDLINE_TEST_S3_TLS"], self.bucket, self.key, self.secret)
+        self.secure.environment["AWS_CA_BUNDLE"] = variables["FEEDLINE_TEST_CA"]
         self.host = urllib.parse.urlparse(self.url).netloc
 
     def signed(self, method, path, query=""):
@@ -329,6 +332,13 @@ def by_requests_in_flight(server):
             name = f"SeaweedFS, {SIZES[size]}, {in_flight} in flight"
             own = result["cpu_seconds"] / result["seconds"]
             bench.note(name, rate(result) / 1e6, f"MB/s; cores of the server {cores:.2f}, of feedline {own:.2f}")
+
+
+def memory_with_tls(server):
+    """Peak memory of encrypted connections against what the plan says."""
+    result = read_stored(server.secure, 128 * KIB, 512)
+    peak, planned = result["rss_kib"] / 1024, result["planned_bytes"] / MIB
+    bench.figure("TLS, 512 in flight of 128 KiB, nothing kept: peak memory", peak, "MiB", at_most=planned * 1.1)
 
 
 def list_bare(server, prefix):

@@ -4,7 +4,8 @@
 //!     object_reader --endpoint URL --bucket B --key-template 'k{}' --objects N --bytes SIZE --in-flight 16 --seconds 3
 //!         [--range-bytes R] [--keep]
 //!
-//! The key and secret are those of the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY).
+//! The key and secret are those of the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), and so are further
+//! certificates (AWS_CA_BUNDLE).
 
 #![expect(clippy::print_stdout, reason = "a measuring program: this is its output")]
 
@@ -114,6 +115,7 @@ fn open(flags: &Flags) -> Result<ObjectStore, Box<dyn std::error::Error>> {
     let options = ObjectOptions {
         endpoints: flags.endpoint.split(',').map(str::to_owned).collect(),
         credentials,
+        ca_bundle: std::env::var("AWS_CA_BUNDLE").ok(),
         requests_in_flight: flags.in_flight as u64,
         ..ObjectOptions::default()
     };
@@ -211,7 +213,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let spans = lane.take_spans();
     let bytes = reading.bytes;
     let kept = if flags.keep { flags.bytes } else { 0 };
-    let planned = RequestPlan::default().memory(flags.in_flight as u64, 1) + kept * flags.in_flight as u64;
+    let plan = RequestPlan { encrypted: flags.endpoint.starts_with("https://"), ..RequestPlan::default() };
+    let planned = plan.memory(flags.in_flight as u64, 1) + kept * flags.in_flight as u64;
     println!(
         "{{\"requests\": {}, \"bytes\": {bytes}, \"seconds\": {seconds:.6}, \"cpu_seconds\": {cpu:.6}, \
          \"allocations\": {allocations}, \"rss_kib\": {}, \"planned_bytes\": {planned}, \"connects\": {}, \
