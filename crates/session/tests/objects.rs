@@ -125,7 +125,8 @@ fn what_is_missing_is_found_by_one_listing_without_a_request_per_file() {
         // The files, and the index files next to them, each once.
         assert_eq!(listed.listed, whole.len() as u64, "{count} members: {listed:?}");
         assert!(listed.heads <= 2 * count + 4 && listed.puts == 0, "{listed:?}");
-        // Every member lists a part of the files and of the index files of two splits; one looks for a partial manifest.
+        // Every member lists a part of the files and of the index files of two splits. One looks for a partial
+        // manifest.
         assert!(listed.lists <= 4 * count + 1, "nothing is listed again: {listed:?}");
         let keys: Vec<String> = whole.keys().cloned().collect();
         {

@@ -40,8 +40,8 @@ pub trait TierFiles: Send + Sync + Debug {
     fn shown(&self, name: &Name) -> String;
     /// Whether what is written can be read back; otherwise a write only takes the time.
     fn holds_files(&self) -> bool;
-    /// Keeps other runs out; with `shared`, runs that only read are let in. It may take long to find out whether another
-    /// run is alive; that ends when `stops` returns true.
+    /// Keeps other runs out; with `shared`, runs that only read are let in. It may take long to find out whether
+    /// another run is alive; that ends when `stops` returns true.
     fn lock(&self, shared: bool, stops: &dyn Fn() -> bool) -> Result<Lock, StoreError>;
     /// What it actually did, as far as a result should report it.
     fn observed(&self) -> Vec<(&'static str, String)>;

@@ -125,8 +125,22 @@ impl ObjectTier {
     fn replace(&self, read: &ReadState, state: MomentState) -> Result<ReadState, StoreError> {
         let (moment, key) = (read.moment, self.manifest_key(read.moment));
         match self.objects.put(&key, state.to_text(moment).as_bytes(), read.condition())? {
-            PutOutcome::Done(facts) => Ok(ReadState { moment, state, tag: Some(facts.tag) }),
+            PutOutcome::Done(facts) => {
+                self.renew_begun(read.tag.as_ref(), &state, &facts.tag);
+                Ok(ReadState { moment, state, tag: Some(facts.tag) })
+            }
             PutOutcome::Refused => Err(self.busy(moment)),
+        }
+    }
+
+    /// Remembers that a change of this run has not taken a checkpoint away that it has begun.
+    fn renew_begun(&self, before: Option<&String>, state: &MomentState, tag: &str) {
+        let mut known = self.known();
+        for pending in state.pending.iter().filter(|pending| self.is_own(pending)) {
+            if let Some(begun) = known.begun.get_mut(&pending.folder).filter(|begun| Some(&**begun) == before)
+            {
+                tag.clone_into(begun);
+            }
         }
     }
 

@@ -564,6 +564,26 @@ fn two_threads_do_not_change_a_moment_at_once() {
 }
 
 #[test]
+fn a_checkpoint_can_be_removed_while_its_successor_is_written() {
+    let bucket = Arc::new(MemoryBucket::default());
+    let tier = tier_on(Arc::clone(&bucket) as _);
+    save(&tier, manifest(1, 1, &[10])).unwrap();
+    let old = tier.find(Moment { epoch: 1, step: 1 }).unwrap().unwrap();
+    let begun = tier.begin(manifest(1, 2, &[10])).unwrap();
+    tier.remove(&old).unwrap();
+    assert_eq!(offered(&bucket), [0; 0]);
+    write(&tier, &begun).unwrap();
+    tier.commit(&begun).unwrap();
+    assert_eq!(offered(&bucket), [2]);
+    // It does not excuse a change of another run.
+    let begun = tier.begin(manifest(1, 3, &[10])).unwrap();
+    let other = tier_on(Arc::clone(&bucket) as _);
+    other.recover().unwrap();
+    tier.remove(&tier.find(begun.manifest.moment).unwrap().unwrap()).unwrap();
+    assert!(matches!(tier.commit(&begun), Err(StoreError::Busy { .. })));
+}
+
+#[test]
 fn a_checkpoint_is_complete_before_what_it_replaces_is_removed() {
     let bucket = Arc::new(MemoryBucket::default());
     save(&tier_on(Arc::clone(&bucket) as _), manifest(1, 1, &[10; 20])).unwrap();
