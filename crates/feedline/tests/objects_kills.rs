@@ -1,23 +1,34 @@
-//! Runs that are killed at random moments while they save, drain and restore checkpoints in S3: the newest checkpoint
-//! that was reported complete can be restored in full, incomplete ones are never offered, and neither objects nor
-//! unfinished uploads accumulate. Kills during generation are in objects_training.rs.
+//! Runs that are killed at random moments while they generate a data set in S3, or save, drain and restore checkpoints
+//! there: the newest checkpoint that was reported complete can be restored in full, incomplete ones are never offered,
+//! and neither objects nor unfinished uploads accumulate. Checkpoints in Azure and Google Cloud Storage, without kills.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use crate::kills::{Killer, span};
-use crate::objects::servers::Place;
+use crate::objects::servers::{Place, Scheme};
 use crate::util::{Dir, Done, Running, TINY_MODEL, outcome};
 
-/// Kills per save mode, of runs that save and of runs that only restore; the long form has 100 of both in total.
-fn kills() -> (u64, u64) {
-    if std::env::var_os("FEEDLINE_TEST_LONG").is_some() { (28, 6) } else { (5, 2) }
+/// How often commands are killed.
+struct Kills {
+    /// For each save mode.
+    saves: u64,
+    restores: u64,
+    generations: u64,
+}
+
+/// The long form has 100 kills: those of three save modes, and of generations.
+fn kills() -> Kills {
+    match std::env::var_os("FEEDLINE_TEST_LONG") {
+        Some(_) => Kills { saves: 22, restores: 5, generations: 19 },
+        None => Kills { saves: 5, restores: 1, generations: 4 },
+    }
 }
 
 const KEPT: usize = 2;
 
-/// A transformer whose checkpoints have 8 files and 8 MB, on 4 ranks. Parts are small, so that files have several.
+/// A transformer whose checkpoints have 8 files and 8 MB, on 4 ranks.
 const WORKLOAD: &str = "
 checkpoint:
   num_checkpoints_write: 3
@@ -37,10 +48,10 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn new(mode: &'static str) -> Bucket {
+    fn new(mode: &'static str, scheme: Scheme) -> Bucket {
         let dir = Dir::new();
         dir.write("w.yaml", format!("{TINY_MODEL}{WORKLOAD}"));
-        Bucket { dir, mode, place: Place::s3() }
+        Bucket { dir, mode, place: Place::new(scheme) }
     }
 
     fn start(&self, settings: &[&str]) -> Running<'_> {
@@ -114,8 +125,8 @@ fn promised(done: &Done, mode: &str) -> Option<u64> {
 }
 
 fn is_killed_at_any_moment(mode: &'static str, seed: u64) {
-    let bucket = Bucket::new(mode);
-    let (saves, restores) = kills();
+    let bucket = Bucket::new(mode, Scheme::S3);
+    let Kills { saves, restores, .. } = kills();
     let mut killer = Killer::new(seed, span(|| drop(ended(bucket.saves().wait()))));
     bucket.is_in_order();
     let mut runs = 0;
@@ -128,13 +139,75 @@ fn is_killed_at_any_moment(mode: &'static str, seed: u64) {
         assert!(runs < 6 * saves, "{} of {runs} runs were killed", killer.killed);
     }
     let mut killer = Killer::new(seed, span(|| assert!(bucket.restored_step() > 0)));
-    let before = bucket.lines("list");
-    for _ in 0..restores {
+    let (before, mut runs) = (bucket.lines("list"), 0);
+    while killer.killed < restores {
         killer.end(bucket.restores());
         assert_eq!(bucket.lines("list"), before, "a restore changes nothing");
+        runs += 1;
+        assert!(runs < 6 * restores.max(2), "{} of {runs} restores were killed", killer.killed);
     }
     ended(bucket.saves().wait());
     bucket.is_in_order();
+}
+
+/// Objects of three parts, so that there are uploads to interrupt.
+const LARGE: [&str; 5] = [
+    "dataset.format=jpeg",
+    "dataset.num_files_train=6",
+    "dataset.record_length_bytes=11000000",
+    "storage.part_size=5MiB",
+    "reader.batch_size=1",
+];
+
+#[test]
+fn generation_is_killed_at_any_moment() {
+    let (dir, place) = (Dir::small(), Place::s3());
+    let generate = |name: &str, more: &[&str]| {
+        let url = place.url(name);
+        let args = [&["generate", "w.yaml", "--json", "--quiet", "--data-dir", &url], more].concat();
+        place.with(dir.feedline(&args)).set(&LARGE).start()
+    };
+    let mut killer = Killer::new(11, span(|| drop(generate("first", &[]).wait().exits(0))));
+    let (generations, mut runs) = (kills().generations, 0);
+    while killer.killed < generations {
+        // Three commands continue one data set, then it is checked.
+        let name = format!("data{}", runs / 3);
+        killer.end(generate(&name, &[]));
+        if runs % 3 == 2 {
+            let done = generate(&name, &["--verify"]).wait().exits(0).json();
+            let [written, kept] = ["files_written", "files_kept"].map(|key| done[key].as_u64().unwrap());
+            assert_eq!(written + kept, 6, "{done}");
+            let uploads = place.boto(&dir, &["uploads", &place.key(&name)]).exits(0).stdout;
+            assert_eq!(uploads, "", "left behind");
+        }
+        runs += 1;
+        assert!(runs < 6 * generations, "{} of {runs} were killed", killer.killed);
+    }
+}
+
+/// Saves to another service in every mode, and restores.
+fn is_saved_and_restored(scheme: Scheme) {
+    for mode in ["direct", "async", "burst-buffer"] {
+        let bucket = Bucket::new(mode, scheme);
+        let done = ended(bucket.saves().wait());
+        let restored = &done.json()["feedline"]["checkpoint"]["restores"][0];
+        assert_eq!((&restored["failure"], restored["moment"]["step"].as_u64()), (&Value::Null, Some(3)));
+        assert_eq!(outcome(&done.json(), "checkpoints-saved"), "pass", "{mode}");
+        assert_eq!(bucket.restored_step(), 3, "{mode}");
+        // The same moments are replaced.
+        ended(bucket.saves().wait());
+        assert_eq!(bucket.restored_step(), 3, "{mode}");
+    }
+}
+
+#[test]
+fn checkpoints_in_azure_are_restored_in_every_mode() {
+    is_saved_and_restored(Scheme::Azure);
+}
+
+#[test]
+fn checkpoints_in_google_cloud_storage_are_restored_in_every_mode() {
+    is_saved_and_restored(Scheme::Google);
 }
 
 #[test]
