@@ -3,10 +3,12 @@
 //! and neither objects nor unfinished uploads accumulate. Checkpoints in Azure and Google Cloud Storage, without kills.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::kills::{Killer, span};
+use crate::objects::proxy::{Ask, Proxy};
 use crate::objects::servers::{Place, Scheme};
 use crate::util::{Dir, Done, Running, TINY_MODEL, outcome};
 
@@ -183,6 +185,23 @@ fn generation_is_killed_at_any_moment() {
         runs += 1;
         assert!(runs < 6 * generations, "{} of {runs} were killed", killer.killed);
     }
+}
+
+#[test]
+fn a_second_generation_takes_over_and_the_first_one_says_so() {
+    let (dir, place) = (Dir::small(), Place::s3());
+    // The first one takes several seconds.
+    let proxy = Proxy::to(&place.endpoint).latency(Duration::from_millis(300)).start();
+    let url = place.url("data");
+    let args = ["generate", "w.yaml", "--quiet", "--writers", "1", "--data-dir", &url];
+    let mut first = place.through(&proxy).with(dir.feedline(&args)).set(&LARGE).start();
+    assert!(!first.until_or_end(|| proxy.count(Ask::Part) > 0), "it ended too soon");
+    place.with(dir.feedline(&args)).set(&LARGE).run().exits(0);
+    first.wait().exits(3).one_error().says("another feedline is writing to ").says(&url);
+    let checked = ["generate", "w.yaml", "--quiet", "--verify", "--data-dir", &url];
+    place.with(dir.feedline(&checked)).set(&LARGE).run().exits(0);
+    let uploads = place.boto(&dir, &["uploads", &place.key("data")]).exits(0).stdout;
+    assert_eq!(uploads, "", "left behind");
 }
 
 /// Saves to another service in every mode, and restores.
