@@ -115,7 +115,7 @@ fn a_place_among_unrelated_objects_is_listed_alone_and_resumed() {
     assert!(!lists.is_empty(), "the data set was listed");
     let inside = format!("prefix={}", place.key("data/").replace('/', "%2F"));
     assert!(lists.iter().all(|line| line.contains(&inside)), "only the data set is listed: {lists:#?}");
-    // All of it, killed half-way and resumed.
+    // All of it, killed half-way and resumed. This server lists `data/` before `data-old/`, so it goes by folders.
     let url = format!("s3://{}/{}", place.bucket, place.prefix);
     let listing = |threads: &str, proxy: &Proxy, output: &str| {
         let args = ["catalog", &url, "--quiet", "--json", "--threads", threads, "--output", output];
@@ -123,16 +123,17 @@ fn a_place_among_unrelated_objects_is_listed_alone_and_resumed() {
     };
     let slow = Proxy::to(&place.endpoint).latency(std::time::Duration::from_millis(60)).start();
     let mut running = listing("1", &slow, "all.catalog").start();
-    let is_over = running.until_or_end(|| slow.count(Ask::List) >= 3);
+    let is_over = running.until_or_end(|| slow.count(Ask::List) >= 20);
     if !is_over {
         running.signal(Signal::KILL);
     }
     let done = running.wait();
-    assert!(!is_over, "the listing has more than two pages: {:?} {}", slow.log(), done.stderr);
+    assert!(!is_over, "the listing takes more requests: {:?} {}", slow.log(), done.stderr);
     assert!(!dir.path("all.catalog").exists());
     let resumed = listing("1", &proxy, "all.catalog").run().exits(0).json();
     assert_eq!(resumed["files"], count / 3 * 3 + 24, "{resumed:#}");
-    assert!(resumed["files_resumed"].as_u64().unwrap() >= 1000, "{resumed:#}");
+    assert!(resumed["files_resumed"].as_u64().unwrap() >= 500, "{resumed:#}");
+    assert_eq!(resumed["in_byte_order"], false, "{resumed:#}");
     let parallel = listing("8", &proxy, "parallel.catalog").run().exits(0).json();
     assert_eq!(parallel["digest"], resumed["digest"]);
 }
