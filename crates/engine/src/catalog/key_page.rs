@@ -36,8 +36,8 @@ impl KeyPage {
         self.folders.clear();
     }
 
-    /// Takes an entry. `after`: the last name of earlier pages. Folders may come in any order: some servers sort them by
-    /// their names without the slash.
+    /// Takes an entry. `after`: the last name of earlier pages. Folders may come in any order: some servers sort them
+    /// by their names without the slash.
     pub(super) fn add(&mut self, listed: ListedName<'_>, after: &str) {
         match listed {
             ListedName::Object { name, bytes, version } => {

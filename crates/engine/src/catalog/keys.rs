@@ -71,7 +71,7 @@ impl KeyScan<'_> {
         let before = if options.refresh { Some(self.before(&object, &target)?) } else { None };
         let suffixes = suffixes(options, before.as_ref())?;
         drop(before);
-        let Listed { journal, counts, resumed } = self.list(&target, &suffixes)?;
+        let ListedKeys { journal, counts, resumed } = self.list(&target, &suffixes)?;
         let new = target.beside(".new");
         let written = journal.assemble(&suffixes, &new);
         let path = if options.output.is_some() { target.path.clone() } else { object.shown.clone().into() };
@@ -106,7 +106,7 @@ impl KeyScan<'_> {
 
     /// Lists everything: by ranges of names, if the service can begin after a name and lists in byte order, and
     /// otherwise folder by folder. SeaweedFS, and the directory buckets of S3, do not list in byte order.
-    fn list(&self, target: &CatalogTarget, suffixes: &[Vec<u8>]) -> Result<Listed, ScanError> {
+    fn list(&self, target: &CatalogTarget, suffixes: &[Vec<u8>]) -> Result<ListedKeys, ScanError> {
         let KeyScan { keys, options, .. } = *self;
         let identity = [b"objects\0".as_slice(), &keys.identity()].concat();
         let identity = ListingIdentity::new(identity, suffixes);
@@ -134,7 +134,7 @@ impl KeyScan<'_> {
             }
             outcome => outcome,
         };
-        Ok(Listed { counts: outcome?, journal, resumed })
+        Ok(ListedKeys { counts: outcome?, journal, resumed })
     }
 
     fn walk(
@@ -180,7 +180,7 @@ impl KeyScan<'_> {
 }
 
 /// All names, in the journal.
-struct Listed {
+struct ListedKeys {
     journal: KeyJournal,
     counts: KeyCounts,
     /// Files that an interrupted listing had found.
