@@ -250,9 +250,11 @@ mod tests {
         for range in [WHOLE, Extent { offset: page + 7, len: 1 }, Extent { offset: 2 * page, len: page }] {
             assert_eq!(mincore::count(file.as_fd(), range), Ok(counted(&file, range).cached), "{range:?}");
         }
-        let expected = counted(&file, Extent { offset: 2 * page, len: 1 }).cached == 1;
         assert_eq!(is_cached(&file, page + 9), Some(true));
-        assert_eq!(is_cached(&file, 2 * page), Some(expected));
+        // The kernel may load the next page meanwhile: the answer is that of the count before or after it.
+        let count = || Some(counted(&file, Extent { offset: 2 * page, len: 1 }).cached == 1);
+        let (before, answer) = (count(), is_cached(&file, 2 * page));
+        assert!([before, count()].contains(&answer), "{answer:?}");
     }
 
     #[test]
