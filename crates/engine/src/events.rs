@@ -1,15 +1,14 @@
-//! What happens in a run, as it happens: one stream for progress now, and for traces and metrics later. Results do not
-//! depend on it.
+//! What happens in a run, as it happens: one stream for progress, live figures and traces. Results do not depend on it.
 //!
 //! What happens thousands of times a second is counted: workers add to counters, and a listener reads them at any time.
-//! What happens rarely is an event. Each thread that emits events has its own bounded queue, created with its first
-//! event. A full queue drops the event and counts it, so that no thread ever waits for a listener. Without a listener,
-//! emitting costs one load.
+//! What happens rarely is an event. Each thread that emits events has a bounded queue for each listener, created with
+//! its first event. A full queue drops the event and counts it, so that no thread ever waits for a listener. Without a
+//! listener, emitting costs one load.
 
 use std::ops::Add;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -129,11 +128,18 @@ impl Detail {
 #[derive(Debug, Default)]
 pub struct Events {
     counters: Counters,
-    /// The requested `Detail`; 0 without a listener.
+    /// The highest `Detail` that a listener asks for; 0 without a listener.
     wanted: AtomicU8,
-    queues: Mutex<Vec<Receiver<NumberedEvent>>>,
+    listeners: Mutex<Vec<Arc<ListenerState>>>,
     /// The number of the next event.
     next: AtomicU64,
+}
+
+/// What emitting threads and one listener share.
+#[derive(Debug)]
+struct ListenerState {
+    detail: Detail,
+    queues: Mutex<Vec<Receiver<NumberedEvent>>>,
     dropped: AtomicU64,
     /// The listener's thread.
     reader: OnceLock<Thread>,
@@ -196,11 +202,15 @@ impl Progress {
 }
 
 impl Events {
-    /// Starts keeping events.
-    pub fn listen(&self, detail: Detail) -> EventStream<'_> {
+    /// Starts keeping events for a listener. It gets all events of threads whose first event is emitted later, so it
+    /// is called before the work begins.
+    pub fn listen(&self, detail: Detail) -> EventStream {
+        let (queues, dropped, reader) = (Mutex::default(), AtomicU64::new(0), OnceLock::new());
+        let state = Arc::new(ListenerState { detail, queues, dropped, reader });
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&state));
         // Relaxed: a thread that sees the change late emits its first event a little later.
         self.wanted.fetch_max(detail as u8, Ordering::Relaxed);
-        EventStream { events: self }
+        EventStream { state }
     }
 
     pub fn progress(&self) -> Progress {
@@ -255,7 +265,14 @@ impl Events {
 /// One thread's source of events, for the events of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Emitter {
-    queue: OnceLock<SyncSender<NumberedEvent>>,
+    queues: OnceLock<Vec<EmitterQueue>>,
+}
+
+/// The queue from one thread to one listener.
+#[derive(Debug)]
+struct EmitterQueue {
+    listener: Arc<ListenerState>,
+    queue: SyncSender<NumberedEvent>,
 }
 
 impl Emitter {
@@ -264,26 +281,40 @@ impl Emitter {
         if event.is_detail() && wanted < Detail::Steps {
             return;
         }
-        let queue = self.queue.get_or_init(|| {
-            let (queue, receiver) = sync_channel(wanted.capacity());
-            events.queues.lock().unwrap_or_else(PoisonError::into_inner).push(receiver);
-            queue
-        });
         let number = events.next.fetch_add(1, Ordering::Relaxed);
-        if let Err(TrySendError::Full(_)) = queue.try_send((number, StampedEvent { at, event })) {
-            events.dropped.fetch_add(1, Ordering::Relaxed);
+        let stamped = (number, StampedEvent { at, event });
+        for EmitterQueue { listener, queue } in self.queues.get_or_init(|| events.new_queues()) {
+            if event.is_detail() && listener.detail < Detail::Steps {
+                continue;
+            }
+            if let Err(TrySendError::Full(_)) = queue.try_send(stamped) {
+                listener.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+            // Events of the whole run are shown immediately. This is a system call only if the listener sleeps.
+            if let Some(reader) = listener.reader.get().filter(|_| !event.is_detail()) {
+                reader.unpark();
+            }
         }
-        // Events of the whole run are shown immediately. This is a system call only if the listener sleeps.
-        if let Some(reader) = events.reader.get().filter(|_| !event.is_detail()) {
-            reader.unpark();
-        }
+    }
+}
+
+impl Events {
+    /// A queue to each listener, for a thread that emits its first event.
+    fn new_queues(&self) -> Vec<EmitterQueue> {
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let connect = |listener: &Arc<ListenerState>| {
+            let (queue, receiver) = sync_channel(listener.detail.capacity());
+            listener.queues.lock().unwrap_or_else(PoisonError::into_inner).push(receiver);
+            EmitterQueue { listener: Arc::clone(listener), queue }
+        };
+        listeners.iter().map(connect).collect()
     }
 }
 
 /// The listener's end.
 #[derive(Debug)]
-pub struct EventStream<'a> {
-    events: &'a Events,
+pub struct EventStream {
+    state: Arc<ListenerState>,
 }
 
 /// What has happened since the last call of `drain`.
@@ -295,11 +326,11 @@ pub struct DrainedEvents {
     pub dropped: u64,
 }
 
-impl EventStream<'_> {
+impl EventStream {
     /// Takes all pending events.
     pub fn drain(&self) -> DrainedEvents {
         let mut events = Vec::new();
-        let mut queues = self.events.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.state.queues.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let before = events.len();
             queues.retain(|queue| take_all(queue, &mut events));
@@ -312,12 +343,12 @@ impl EventStream<'_> {
         drop(queues);
         events.sort_by_key(|(number, stamped)| (stamped.at, *number));
         let events = events.into_iter().map(|(_, stamped)| stamped).collect();
-        DrainedEvents { events, dropped: self.events.dropped.swap(0, Ordering::Relaxed) }
+        DrainedEvents { events, dropped: self.state.dropped.swap(0, Ordering::Relaxed) }
     }
 
     /// Sleeps until there is an event of the whole run, at most this long. May return early. For one thread only.
     pub fn wait(&self, timeout: Duration) {
-        self.events.reader.get_or_init(std::thread::current);
+        self.state.reader.get_or_init(std::thread::current);
         std::thread::park_timeout(timeout);
     }
 }
@@ -362,7 +393,7 @@ mod tests {
         assert_eq!((all.len(), dropped), (40, 0));
         assert!(all.is_sorted_by_key(|stamped| stamped.at));
         assert_eq!(stream.drain(), DrainedEvents::default());
-        assert!(events.queues.lock().unwrap().is_empty(), "queues of ended threads are removed");
+        assert!(stream.state.queues.lock().unwrap().is_empty(), "queues of ended threads are removed");
     }
 
     #[test]
@@ -392,16 +423,17 @@ mod tests {
     }
 
     #[test]
-    fn only_requested_events_are_kept() {
+    fn each_listener_gets_the_events_that_it_asked_for() {
         let (events, detail) = (Events::default(), Event::FirstBatch { rank: 0 });
+        Emitter::default().emit(&events, Nanos(0), began(1));
+        let (coarse, fine) = (events.listen(Detail::Milestones), events.listen(Detail::Steps));
+        assert_eq!(coarse.drain(), DrainedEvents::default(), "there was no listener");
         let emitter = Emitter::default();
-        emitter.emit(&events, Nanos(0), began(1));
-        let stream = events.listen(Detail::Milestones);
-        assert_eq!(stream.drain(), DrainedEvents::default(), "there was no listener");
         emitter.emit(&events, Nanos(1), detail);
-        assert_eq!(stream.drain(), DrainedEvents::default(), "the listener did not ask for details");
-        let stream = events.listen(Detail::Steps);
-        emitter.emit(&events, Nanos(2), detail);
-        assert_eq!(stream.drain().events, [StampedEvent { at: Nanos(2), event: detail }]);
+        emitter.emit(&events, Nanos(2), began(2));
+        let [first, second] =
+            [(1, detail), (2, began(2))].map(|(at, event)| StampedEvent { at: Nanos(at), event });
+        assert_eq!(coarse.drain().events, [second]);
+        assert_eq!(fine.drain().events, [first, second], "what another listener has taken is still there");
     }
 }

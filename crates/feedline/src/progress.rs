@@ -140,7 +140,7 @@ impl Drop for DisplayGuard<'_> {
 /// The display and its inputs.
 struct Display<'a> {
     shown: ObservedWork<'a>,
-    stream: EventStream<'a>,
+    stream: EventStream,
     goal: &'a Activity,
     run: Option<&'a StudyRun>,
     state: ProgressState,

@@ -9,7 +9,7 @@ use session::study::{CapacityFound, CapacityStage};
 
 use super::csv_field;
 use super::nodes::several_processes;
-use super::plot::{Bar, Figure, ReferenceLine};
+use ::report::plot::{Bar, Figure, ReferenceLine};
 
 /// The report of a search.
 #[derive(Debug)]

@@ -12,7 +12,6 @@ pub(crate) mod listing;
 pub(crate) mod mlperf;
 pub(crate) mod nodes;
 pub(crate) mod plan;
-pub(crate) mod plot;
 pub(crate) mod repeats;
 pub(crate) mod requests;
 pub(crate) mod result;
@@ -28,6 +27,7 @@ use std::fmt::Display;
 use std::io::{BufWriter, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub(crate) use ::report::simulated;
 use model::units::significant;
 use model::warning::Warning;
 use serde::Serialize;
@@ -94,11 +94,6 @@ pub(crate) fn warnings(warnings: &[Warning]) {
         let (label, help) = (Tone::Doubtful.err("warning:"), Tone::Help.err("help:"));
         note(&format!("{label} {warning}\n  {help} {}", warning.remedy()));
     }
-}
-
-/// A suffix for the names of simulated backends and the titles of tables with simulated figures.
-pub(crate) fn simulated(is_simulated: bool) -> &'static str {
-    if is_simulated { " (simulated)" } else { "" }
 }
 
 /// A report whose lines fit into the terminal.

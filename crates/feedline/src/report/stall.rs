@@ -11,7 +11,7 @@ use session::study::{StallFound, StallStage};
 
 use super::csv_field;
 use super::nodes::several_processes;
-use super::plot::{Bar, Figure};
+use ::report::plot::{Bar, Figure};
 
 /// The cached shares of the bytes in the what-if table.
 const CACHED_PERCENT: [u32; 6] = [0, 25, 50, 75, 90, 95];

@@ -10,10 +10,10 @@ use model::verdict::WINDOW_LONG_ENOUGH;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::plot::{Bar, Figure};
 use super::repeats::{RepeatedFigure, ends};
 use super::{Table, csv_field};
 use crate::commands::sweep::{CellRun, SweepHeader};
+use ::report::plot::{Bar, Figure};
 
 /// The runs of one cell.
 #[derive(Clone, Debug)]

@@ -3,13 +3,14 @@
 use super::{File, files, none};
 
 /// Which crates of the workspace each crate may use. Tests of a crate may not use more than the crate itself.
-const DIRECTION: [(&str, &[&str]); 6] = [
+const DIRECTION: [(&str, &[&str]); 7] = [
     ("model", &[]),
     ("format", &["model"]),
     ("store", &["model"]),
     ("engine", &["model", "format", "store"]),
     ("session", &["model", "format", "store", "engine"]),
-    ("feedline", &["model", "format", "store", "engine", "session"]),
+    ("report", &["model"]),
+    ("feedline", &["model", "format", "store", "engine", "session", "report"]),
 ];
 
 /// The dependencies that a manifest names, development and build dependencies included. A crate of the workspace may be

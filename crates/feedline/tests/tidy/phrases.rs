@@ -35,7 +35,7 @@ const BANNED_PHRASES: [(&str, &str); 26] = [
 ];
 
 /// Crates whose comments and string literals are checked.
-const CRATES: [&str; 6] = ["model", "format", "store", "engine", "session", "feedline"];
+const CRATES: [&str; 7] = ["model", "format", "store", "engine", "session", "report", "feedline"];
 
 /// The banned phrases in a text, with the words around each.
 fn banned_phrases(source: &str, text: &str) -> Vec<String> {
@@ -203,7 +203,7 @@ fn comments_and_messages_are_plain_english() {
                 && !file.path.ends_with("tests/tidy/phrases.rs")
         };
         let checked: Vec<File> = files().into_iter().filter(is_checked).collect();
-        assert!(checked.len() > 10, "only {} files of {name} were found", checked.len());
+        assert!(!checked.is_empty(), "no files of {name} were found");
         found.extend(checked.iter().flat_map(|file| banned_phrases(&file.path, &prose(&file.text))));
     }
     none("these phrases are hard to understand", &found);

@@ -23,7 +23,7 @@ use crate::flags::FolderFlags;
 use crate::progress::StudyProgress;
 use crate::report;
 use crate::report::folder::safe_name;
-use crate::report::plot::Figure;
+use ::report::plot::Figure;
 use journal::{Journal, JournalHeader, JournalLine};
 
 /// A kind of study, and the names of its files.

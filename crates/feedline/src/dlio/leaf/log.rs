@@ -243,7 +243,7 @@ impl Observer for LeafLog {
 /// Turns the events of a run into lines.
 struct EventLines<'a> {
     log: &'a LeafLog,
-    stream: EventStream<'a>,
+    stream: EventStream,
     plan: LoggedPlan,
     epoch: u64,
     phase: Phase,
@@ -256,7 +256,7 @@ struct EventLines<'a> {
 }
 
 impl<'a> EventLines<'a> {
-    fn new(log: &'a LeafLog, stream: EventStream<'a>) -> EventLines<'a> {
+    fn new(log: &'a LeafLog, stream: EventStream) -> EventLines<'a> {
         let nothing = LoggedPlan { ranks: 1, train: (0, 0), eval: (0, 0), checkpoint_bytes: 0 };
         let plan = log.plan.get().copied().unwrap_or(nothing);
         let (epoch, phase, training) = (1, Phase::Train, None);

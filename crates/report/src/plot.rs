@@ -7,7 +7,7 @@ use model::units::grouped;
 
 /// The data of a plot.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Figure {
+pub struct Figure {
     pub title: String,
     pub x_label: String,
     pub y_label: String,
@@ -27,13 +27,13 @@ pub(crate) struct Figure {
 
 /// A horizontal line across the plot.
 #[derive(Clone, Debug)]
-pub(crate) struct ReferenceLine {
+pub struct ReferenceLine {
     pub value: f64,
     pub label: String,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bar {
+pub struct Bar {
     pub value: f64,
     /// The interval of the value.
     pub whisker: Option<(f64, f64)>,
@@ -60,7 +60,7 @@ const LINE: f64 = 20.0;
 const LETTER: f64 = 7.0;
 
 impl Figure {
-    pub(crate) fn svg(&self) -> String {
+    pub fn svg(&self) -> String {
         let frame = PlotFrame::of(self);
         let (width, height) = (frame.right + RIGHT, frame.bottom + 3.0 * LINE);
         let mut svg = format!(
@@ -153,7 +153,7 @@ impl Figure {
             self.x_label,
             number(bar.value, frame.step / 100.0),
             self.y_label,
-            super::simulated(bar.simulated)
+            crate::simulated(bar.simulated)
         ));
         let dashes = if bar.simulated { HOLLOW } else { "" };
         let _ = writeln!(
