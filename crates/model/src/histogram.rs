@@ -99,7 +99,7 @@ impl Histogram {
 
     /// The span that the share `quantile` of all spans does not exceed; zero if the histogram is empty. Exact at both
     /// ends, otherwise less than 0.1 % too long.
-    pub(crate) fn quantile(&self, quantile: f64) -> Nanos {
+    pub fn quantile(&self, quantile: f64) -> Nanos {
         let rank = ((quantile.clamp(0.0, 1.0) * self.count as f64).ceil() as u64).max(1);
         if rank >= self.count {
             return self.max;

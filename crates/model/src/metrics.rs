@@ -167,6 +167,20 @@ impl Rates {
     }
 }
 
+/// AU of each rank in one phase of one epoch, as in `EpochFigures`.
+pub fn rank_au_percent(
+    ledger: &Ledger,
+    phase: Phase,
+    epoch: u64,
+) -> impl Iterator<Item = (u64, Option<f64>)> + use<'_> {
+    let whole = ledger.whole();
+    let rows = whole.rows(epoch, phase);
+    rows.map(move |(rank, row)| {
+        let blocks = whole.blocks(epoch, phase, rank);
+        (rank, over_blocks(&blocks, block_au_percent).filter(|_| row.is_finished()))
+    })
+}
+
 /// AU of a block: compute time of the steps in its window over the time of the window.
 pub fn block_au_percent(block: &BlockWindow) -> Option<f64> {
     let MetricWindow { steps, compute_ns, time_ns } = block.window;

@@ -11,6 +11,7 @@ pub(crate) mod inspect;
 pub(crate) mod mlperf;
 pub(crate) mod performed;
 pub(crate) mod plan;
+pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod saved;
 pub(crate) mod stall;
@@ -107,6 +108,8 @@ commands! {
     Validate: validate, ValidateFlags, wait;
     /// Compare two results: whether they differ, by how much, and with what confidence
     Compare: compare, CompareFlags, wait;
+    /// Show results as a page for the browser: one result, a study, or several results side by side
+    Report: report, ReportFlags, wait;
     /// Write a workload's data set; keeps existing files
     Generate: generate, GenerateFlags, workload, network;
     /// Show what a run would read, and the time, memory and bandwidth it needs; reads no data
@@ -155,6 +158,15 @@ pub(crate) fn generate_command(flags: &WorkloadFlags, data: Option<&Path>) -> St
         command.push_str(&format!(" --set {}", quoted(&redact(setting))));
     }
     command
+}
+
+/// The command as the user typed it, for a shell. Secrets are hidden.
+pub(crate) fn typed_command() -> String {
+    let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let program = words.next().unwrap_or_default();
+    let name = Path::new(&program).file_name().map_or("feedline".into(), |name| name.to_string_lossy());
+    let words = words.map(|word| format!(" {}", quoted(&redact(&word))));
+    format!("{}{}", quoted(&name), words.collect::<String>())
 }
 
 /// How to complete a command in which secrets are hidden; empty if none is.

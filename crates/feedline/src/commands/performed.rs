@@ -7,6 +7,7 @@ use model::units::Nanos;
 use model::warning::Warning;
 use session::{Asked, CalibrationTime, MeasuredRun, Observer, RunTask, Settled, measure, settle};
 
+use super::typed_command;
 use crate::cluster;
 use crate::exit::Failure;
 use crate::report::result::{Outcome, PeakMemory};
@@ -42,6 +43,7 @@ impl PerformedRun<'_> {
             verdict: &measured.verdict,
             host: settled.host,
             warnings: &settled.asked.warnings,
+            command: typed_command(),
             settling: *settling,
             peak_rss_bytes: PeakMemory::new(host::peak_rss_bytes),
             between_failures,

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use store::Selection;
 
-use super::study::{self, StudyKind};
+use super::study;
 use crate::report::folder::{IN_LEAF, LEAF_SUMMARY, SUMMARY};
 use crate::report::{folder, sums};
 
@@ -132,7 +132,7 @@ fn restore_tiers(plan: &mut CheckpointPlan, spec: &Spec) -> anyhow::Result<()> {
 
 /// Refuses a folder that its run did not publish. All its files may be present and unchanged; only the rename shows
 /// that the run finished. So the real name of the folder decides, whatever path or link leads to it.
-fn check_published(folder: &Path) -> anyhow::Result<()> {
+pub(crate) fn check_published(folder: &Path) -> anyhow::Result<()> {
     let real = folder.canonicalize().context("cannot find the folder")?;
     if folder::is_partial(&real) {
         bail!(
@@ -160,7 +160,7 @@ fn read_spec(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> anyhow::Result
 }
 
 /// Whether a version is newer than this one. A version that cannot be parsed counts as newer.
-fn is_newer(version: &str) -> bool {
+pub(crate) fn is_newer(version: &str) -> bool {
     let numbers = |version: &str| -> Option<Vec<u64>> {
         version.split('.').map(|number| number.parse().ok()).collect()
     };
@@ -181,8 +181,7 @@ pub(crate) fn find(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if has(&in_leaf, &MARKS) {
         return Ok(vec![in_leaf]);
     }
-    let is_study = |kind: &&&StudyKind| has(folder, &[kind.journal]) || has(folder, &kind.outputs);
-    if let Some(kind) = study::KINDS.iter().find(is_study) {
+    if let Some(kind) = study::kind_of(folder) {
         bail!(
             "{shown} is the folder of a {0}; a {0} saves figures but no ledgers, so there is nothing to judge",
             kind.name

@@ -377,6 +377,8 @@ mod tests {
     use model::study::search::CapacityAnswer;
     use session::study::Coverage;
 
+    use ::report::plot::Medium;
+
     use super::*;
 
     fn trial(ranks: u64, depth: Depth, au_percent: f64) -> Trial {
@@ -558,7 +560,7 @@ simulated,note
         let figure = CapacityReport { found: &limit() }.figure();
         assert_eq!(figure.groups, ["1", "2"]);
         assert_eq!(figure.series, ["probe", "short run"]);
-        let svg = figure.svg();
+        let svg = figure.svg(Medium::Print);
         assert_eq!(svg.matches("class=\"bar\"").count(), 4);
         assert!(svg.contains("target 90 %"), "{svg}");
     }

@@ -14,7 +14,7 @@ use store::{CreatedFolder, FolderHandle, StoreError, make_path};
 
 use super::result::Outcome;
 use super::sums::{self, Checksum, Checksums, HashingWriter};
-use super::{requests, write_lines, write_pretty};
+use super::{page, requests, write_lines, write_pretty};
 use crate::{supervisor, terminal};
 
 /// Creates the workload's results folder and checks that it is writable, before a long run instead of after it.
@@ -96,8 +96,11 @@ pub(crate) const IN_LEAF: &str = "feedline";
 /// The report as text, in the leaf of a DLIO run, which prints DLIO's lines instead.
 const LEAF_REPORT: &str = "report.txt";
 
-/// The files of a result. The summary is written last, because it states the peak memory.
-const DOCUMENTS: [Document; 7] = [
+/// The page of a result.
+pub(crate) const PAGE: &str = "report.html";
+
+/// The files of a result. The summary is written after the larger files, because it states the peak memory.
+const DOCUMENTS: [Document; 8] = [
     Document {
         name: "spec.yaml",
         write: |to, outcome| Ok(to.write_all(outcome.spec.to_yaml().as_bytes())?),
@@ -113,6 +116,11 @@ const DOCUMENTS: [Document; 7] = [
         present: |outcome| outcome.plan.training.is_some() && outcome.nodes().is_some(),
     },
     Document { name: SUMMARY, write: |to, outcome| write_pretty(to, &outcome.summary()), present: |_| true },
+    Document {
+        name: PAGE,
+        write: |to, outcome| Ok(to.write_all(page::of_run(outcome)?.html().as_bytes())?),
+        present: |_| true,
+    },
 ];
 
 /// Writes the result and returns its path.

@@ -11,6 +11,7 @@ pub(crate) mod layout;
 pub(crate) mod listing;
 pub(crate) mod mlperf;
 pub(crate) mod nodes;
+pub(crate) mod page;
 pub(crate) mod plan;
 pub(crate) mod repeats;
 pub(crate) mod requests;

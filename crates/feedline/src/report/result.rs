@@ -32,6 +32,8 @@ pub(crate) struct Outcome<'a> {
     pub verdict: &'a Verdict,
     pub host: &'a Host,
     pub warnings: &'a [Warning],
+    /// The command as the user typed it, without secrets.
+    pub command: String,
     /// From the start of the command to the end of settling; part of the time to the first batch.
     pub settling: Nanos,
     pub peak_rss_bytes: PeakMemory,
@@ -188,6 +190,7 @@ impl Outcome<'_> {
         FeedlineObject {
             version: env!("CARGO_PKG_VERSION"),
             workload: &self.plan.workload,
+            command: &self.command,
             plan_digest: self.plan.digest(),
             compat: &self.plan.compat,
             verdict: self.verdict,
@@ -323,6 +326,7 @@ fn measured(metric: Map<String, Value>) -> Map<String, Value> {
 struct FeedlineObject<'a> {
     version: &'static str,
     workload: &'a str,
+    command: &'a str,
     plan_digest: String,
     /// The keys of `compat` with DLIO's behaviour.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]

@@ -337,6 +337,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
             verdict: &verdict,
             host: &Host::default(),
             warnings: &[],
+            command: "feedline run".to_owned(),
             settling: Nanos(1_000_000),
             peak_rss_bytes: PeakMemory::new(|| Some(5 << 20)),
             between_failures: None,

@@ -3,27 +3,27 @@
 
 pub(crate) mod journal;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use engine::meter;
 use model::location::Location;
-use model::secret::redact;
 use model::spec::Spec;
 use model::units::counted;
 use serde_json::Value;
 use session::study::{RunStart, StudyControl, StudyLog};
-use session::{Asked, agree, check_folder, make_folder, path_argument, quoted};
+use session::{Asked, agree, check_folder, make_folder, path_argument};
 use sha2::{Digest, Sha256};
 use store::{FolderHandle, StoreError};
 
-use super::{results_folder, supply_secrets};
+use super::{results_folder, supply_secrets, typed_command};
 use crate::exit::Failure;
 use crate::flags::FolderFlags;
 use crate::progress::StudyProgress;
 use crate::report;
 use crate::report::folder::safe_name;
-use ::report::plot::Figure;
+use ::report::html::{self, Page};
+use ::report::plot::{Figure, Medium};
 use journal::{Journal, JournalHeader, JournalLine};
 
 /// A kind of study, and the names of its files.
@@ -33,32 +33,43 @@ pub(crate) struct StudyKind {
     /// The folder in the results folder.
     pub folder: &'static str,
     pub journal: &'static str,
-    /// Written when all runs are finished: CSV, JSON and a plot.
-    pub outputs: [&'static str; 3],
+    /// Written when all runs are finished: CSV, JSON, a plot and a page.
+    pub outputs: [&'static str; 4],
+    /// The page of its JSON document, by this version.
+    pub page: fn(&Value, &str) -> Page,
 }
 
 pub(crate) const SWEEP: StudyKind = StudyKind {
     name: "sweep",
     folder: "sweep",
     journal: "cells.jsonl",
-    outputs: ["sweep.csv", "sweep.json", "sweep.svg"],
+    outputs: ["sweep.csv", "sweep.json", "sweep.svg", "sweep.html"],
+    page: html::sweep,
 };
 
 pub(crate) const CAPACITY: StudyKind = StudyKind {
     name: "capacity search",
     folder: "capacity",
     journal: "trials.jsonl",
-    outputs: ["capacity.csv", "capacity.json", "capacity.svg"],
+    outputs: ["capacity.csv", "capacity.json", "capacity.svg", "capacity.html"],
+    page: html::capacity,
 };
 
 pub(crate) const STALL: StudyKind = StudyKind {
     name: "stall analysis",
     folder: "stall",
     journal: "runs.jsonl",
-    outputs: ["stall.csv", "stall.json", "stall.svg"],
+    outputs: ["stall.csv", "stall.json", "stall.svg", "stall.html"],
+    page: html::stall,
 };
 
 pub(crate) const KINDS: [&StudyKind; 3] = [&SWEEP, &CAPACITY, &STALL];
+
+/// The kind of study whose files a folder has.
+pub(crate) fn kind_of(folder: &Path) -> Option<&'static StudyKind> {
+    let has = |name: &&str| folder.join(name).exists();
+    KINDS.into_iter().find(|kind| has(&kind.journal) || kind.outputs.iter().any(|name| has(name)))
+}
 
 /// The folder of a study.
 #[derive(Debug)]
@@ -145,7 +156,8 @@ impl StudyFolder {
     pub(crate) fn write(&self, csv: String, json: &Value, figure: &Figure) -> Result<(), Failure> {
         let write = || -> anyhow::Result<()> {
             let held = FolderHandle::open(&self.path)?;
-            let texts = [csv, report::pretty(json)?, figure.svg()];
+            let page = (self.kind.page)(json, env!("CARGO_PKG_VERSION"));
+            let texts = [csv, report::pretty(json)?, figure.svg(Medium::Print), page.html()];
             for (name, text) in self.kind.outputs.into_iter().zip(texts) {
                 held.put(name, text.as_bytes())?;
             }
@@ -159,10 +171,7 @@ impl StudyFolder {
     pub(crate) fn resume_command(&self) -> String {
         let words: Vec<String> =
             std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-        let mut command = "feedline".to_owned();
-        for word in &words {
-            command.push_str(&format!(" {}", quoted(&redact(word))));
-        }
+        let mut command = typed_command();
         if !self.is_named {
             command.push_str(&format!(" --output {}", path_argument(&self.path)));
         }

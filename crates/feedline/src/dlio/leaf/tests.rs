@@ -144,6 +144,7 @@ impl Ended {
             verdict,
             host,
             warnings: &[],
+            command: "feedline run".to_owned(),
             settling: Nanos(1_000_000),
             peak_rss_bytes: PeakMemory::new(|| Some(5 << 20)),
             between_failures: None,
