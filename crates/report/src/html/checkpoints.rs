@@ -33,12 +33,17 @@ pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
         true => format!("The first {MOST_ROWS}; the tables have all"),
         false => "Times from the start of the run".to_owned(),
     };
-    let chart = chart(&saves, &restores);
     let section = section
         .finding(blocked_sentence(view, &saves))
         .finding(drain_sentence(&saves))
         .finding(restore_sentence(&restores))
-        .plot("checkpoints", &caption, Plot::Gantt(chart), None);
+        .plot("checkpoints", &caption, Plot::Gantt(chart(&saves, &restores, false)), None)
+        .plot(
+            "checkpoint-spans",
+            "Each from its own start, so that short ones can be compared",
+            Plot::Gantt(chart(&saves, &restores, true)),
+            None,
+        );
     Some(section.table(saves_table(&saves)).table(restores_table(&restores)))
 }
 
@@ -51,10 +56,12 @@ fn span_of(of: &Doc<'_>, key: &str) -> Option<f64> {
     of.at(key).number().map(|nanos| nanos / 1e9)
 }
 
-fn chart(saves: &[Doc<'_>], restores: &[Doc<'_>]) -> Gantt {
+/// All checkpoints on the clock of the run, or each from its own start.
+fn chart(saves: &[Doc<'_>], restores: &[Doc<'_>], aligned: bool) -> Gantt {
+    let began = |of: &Doc<'_>| span_of(of, "began").filter(|_| !aligned).unwrap_or(0.0);
     let mut rows = Vec::new();
     for save in saves {
-        let from = span_of(save, "began").unwrap_or(0.0);
+        let from = began(save);
         let mut spans = Vec::new();
         let mut add = |kind: usize, start: f64, length: Option<f64>| {
             spans.extend(length.map(|length| GanttSpan { kind, from: start, to: start + length }));
@@ -71,17 +78,38 @@ fn chart(saves: &[Doc<'_>], restores: &[Doc<'_>]) -> Gantt {
         rows.push(GanttRow { name: name(save), spans });
     }
     for restore in restores {
-        let from = span_of(restore, "began").unwrap_or(0.0);
+        let from = began(restore);
         let took = span_of(restore, "took_ns").unwrap_or(0.0);
         let spans = vec![GanttSpan { kind: 4, from, to: from + took }];
         rows.push(GanttRow { name: format!("restore {}", name(restore)), spans });
     }
     rows.truncate(MOST_ROWS);
-    Gantt {
-        title: "Checkpoints over time".to_owned(),
-        x_label: "time from the start of the run".to_owned(),
+    let (title, x_label) = match aligned {
+        true => ("Duration of each checkpoint", "time from the start of the checkpoint"),
+        false => ("Checkpoints over time", "time from the start of the run"),
+    };
+    only_used(Gantt {
+        title: title.to_owned(),
+        x_label: x_label.to_owned(),
         kinds: KINDS.map(str::to_owned).into(),
         rows,
+    })
+}
+
+/// The chart without kinds that do not occur.
+fn only_used(chart: Gantt) -> Gantt {
+    let spans = || chart.rows.iter().flat_map(|row| &row.spans);
+    let used: Vec<usize> =
+        (0..chart.kinds.len()).filter(|kind| spans().any(|span| span.kind == *kind)).collect();
+    let kind_of = |kind: usize| used.iter().position(|known| *known == kind).unwrap_or(0);
+    let row = |row: &GanttRow| GanttRow {
+        name: row.name.clone(),
+        spans: row.spans.iter().map(|span| GanttSpan { kind: kind_of(span.kind), ..*span }).collect(),
+    };
+    Gantt {
+        kinds: used.iter().map(|kind| chart.kinds[*kind].clone()).collect(),
+        rows: chart.rows.iter().map(row).collect(),
+        ..chart
     }
 }
 

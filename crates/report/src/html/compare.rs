@@ -32,6 +32,12 @@ const FIGURES: [ComparedFigure; 5] = [
     ComparedFigure { name: "p99 of a sample", key: "latency.sample.p99_ns", show: nanos },
 ];
 
+/// Figures of checkpoints: means over all of them.
+const CHECKPOINTS: [(&str, &str); 2] = [
+    ("saving, GiB/s", "save_checkpoint_io_mean_GB_per_second"),
+    ("restoring, GiB/s", "load_checkpoint_io_mean_GB_per_second"),
+];
+
 /// Seed of the intervals: the same results always give the same page.
 const SEED: u64 = 1;
 
@@ -115,6 +121,13 @@ fn figures(names: &[String], views: &[RunView<'_>]) -> Section {
     for figure in &FIGURES {
         let cells = views.iter().map(|view| shown(figure, &values(view, figure.key)));
         rows.push([figure.name.into()].into_iter().chain(cells).collect());
+    }
+    for (name, key) in CHECKPOINTS {
+        let of = |view: &RunView<'_>| view.summary.at(&format!("metric.{key}")).number();
+        if views.iter().any(|view| of(view).is_some()) {
+            let cells = views.iter().map(|view| Cell::from(of(view).map_or("n/a".to_owned(), rate)));
+            rows.push([name.into()].into_iter().chain(cells).collect());
+        }
     }
     let table = DataTable { caption: "Figures".to_owned(), header: header(names), rows, text_columns: 1 };
     let rates: Vec<Vec<f64>> = views.iter().map(|view| values(view, "samples_per_second")).collect();

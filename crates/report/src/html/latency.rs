@@ -7,7 +7,7 @@ use model::units::Nanos;
 use super::doc::{Doc, nanos, whole};
 use super::parts::{Cell, DataTable, Section};
 use super::run::RunView;
-use crate::plot::{LineAxis, LinePlot, LineSeries, Plot, Scale, ValueUnit};
+use crate::plot::{LineAxis, LinePlot, LineSeries, Scale, ValueUnit};
 
 pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
     let kinds = view.own.at("latency").entries();
@@ -24,7 +24,7 @@ pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
     let plot = view.ledger.map(distributions).filter(|plot| !plot.series.is_empty());
     let caption = "Percentiles on a scale that widens towards 100 %; times on a logarithmic scale";
     let section = match plot {
-        Some(plot) => section.plot("latency", caption, Plot::Lines(plot), None),
+        Some(plot) => section.live_plot("latency", caption, plot, None),
         None => section,
     };
     let columns = ["p50_ns", "p90_ns", "p99_ns", "p99_9_ns", "max_ns", "mean_ns"];

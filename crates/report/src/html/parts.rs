@@ -63,6 +63,11 @@ pub(super) enum Block {
     /// A sentence that follows from the figures.
     Finding(String),
     Table(DataTable),
+    /// A table that is shown on request.
+    Folded {
+        summary: String,
+        table: DataTable,
+    },
     Plot(PlotBlock),
     Cards(Vec<Card>),
     /// A text that is shown on request.
@@ -132,6 +137,12 @@ impl Cell {
         Cell { tone: Some(tone), ..self }
     }
 
+    /// Whether it is a remark in a column of numbers.
+    fn is_words(&self) -> bool {
+        let first = self.text.chars().next();
+        self.text != "n/a" && first.is_some_and(|first| !first.is_ascii_digit() && first != '-')
+    }
+
     /// The attributes that say where the figure is from.
     fn origin(&self) -> String {
         let value = self.value.as_ref().unwrap_or(&Value::Null);
@@ -165,6 +176,12 @@ impl Section {
         self
     }
 
+    /// Adds a table that is shown on request.
+    pub(super) fn folded(mut self, summary: &str, table: DataTable) -> Section {
+        self.blocks.push(Block::Folded { summary: summary.to_owned(), table });
+        self
+    }
+
     pub(super) fn plot(
         mut self,
         name: &str,
@@ -172,9 +189,21 @@ impl Section {
         plot: Plot,
         numbers: Option<DataTable>,
     ) -> Section {
-        let live = matches!(plot, Plot::Lines(_));
         let (name, caption) = (name.to_owned(), caption.to_owned());
-        self.blocks.push(Block::Plot(PlotBlock { name, plot, caption, live, numbers }));
+        self.blocks.push(Block::Plot(PlotBlock { name, plot, caption, live: false, numbers }));
+        self
+    }
+
+    /// Adds a plot that can be enlarged with a pointer.
+    pub(super) fn live_plot(
+        mut self,
+        name: &str,
+        caption: &str,
+        plot: LinePlot,
+        numbers: Option<DataTable>,
+    ) -> Section {
+        let (name, caption, plot) = (name.to_owned(), caption.to_owned(), Plot::Lines(plot));
+        self.blocks.push(Block::Plot(PlotBlock { name, plot, caption, live: true, numbers }));
         self
     }
 
@@ -196,6 +225,9 @@ impl Block {
             Block::Text(text) => format!("<p>{}</p>\n", escaped(text)),
             Block::Finding(text) => format!("<p class=\"finding\">{}</p>\n", escaped(text)),
             Block::Table(table) => table.html(),
+            Block::Folded { summary, table } => {
+                format!("<details><summary>{}</summary>{}</details>\n", escaped(summary), table.html())
+            }
             Block::Plot(plot) => plot.html(),
             Block::Cards(cards) => {
                 let cards: String = cards.iter().map(Card::html).collect();
@@ -243,8 +275,9 @@ impl DataTable {
         for row in rows {
             html.push_str("<tr>");
             for (column, cell) in row.iter().enumerate() {
-                let mut class = if column < *text_columns { "text".to_owned() } else { "number".to_owned() };
-                cell.tone.iter().for_each(|tone| class = format!("{class} {}", tone.class()));
+                let is_text = column < *text_columns || cell.is_words();
+                let tone = cell.tone.map_or(String::new(), |tone| format!(" {}", tone.class()));
+                let class = format!("{}{tone}", if is_text { "text" } else { "number" });
                 let (tag, scope) = if column == 0 { ("th", " scope=\"row\"") } else { ("td", "") };
                 let text = escaped(&cell.text);
                 let _ = write!(html, "<{tag}{scope} class=\"{class}\"{}>{text}</{tag}>", cell.origin());

@@ -177,23 +177,24 @@ fn slowest_table(ledger: &Ledger, ranks: &[RankFigures]) -> DataTable {
         ranks.iter().filter_map(|rank| Some((rank, rank.mean()?))).collect();
     sorted.sort_by(|one, other| one.1.total_cmp(&other.1));
     let all = sorted.len();
+    let with_hosts = sorted.iter().any(|(rank, _)| ledger.host_of(rank.rank).is_some());
     let row = |(rank, mean): &(&RankFigures, f64)| -> Vec<Cell> {
-        vec![
-            rank.rank.to_string().into(),
-            ledger.host_of(rank.rank).unwrap_or("").into(),
-            percent(*mean).into(),
-            rank.wait.to_string().into(),
-            rank.barrier.to_string().into(),
-        ]
+        let mut cells: Vec<Cell> = vec![rank.rank.to_string().into()];
+        cells.extend(with_hosts.then(|| ledger.host_of(rank.rank).unwrap_or("").into()));
+        cells.extend([percent(*mean), rank.wait.to_string(), rank.barrier.to_string()].map(Cell::from));
+        cells
     };
+    let mut header = vec!["rank".to_owned()];
+    header.extend(with_hosts.then(|| "host".to_owned()));
+    header.extend(["AU %", "wait for data", "barrier"].map(str::to_owned));
     DataTable {
         caption: match all > LISTED {
             true => format!("The {LISTED} slowest of {} ranks, over all epochs", grouped(all as u64)),
             false => "Ranks, the slowest first, over all epochs".to_owned(),
         },
-        header: ["rank", "host", "AU %", "wait for data", "barrier"].map(str::to_owned).into(),
+        header,
         rows: sorted.iter().take(LISTED).map(row).collect(),
-        text_columns: 2,
+        text_columns: 1 + usize::from(with_hosts),
     }
 }
 

@@ -100,6 +100,11 @@ pub(super) fn tone_of(status: &str) -> Tone {
     }
 }
 
+/// A time without fractions of a second.
+fn moment(time: &str) -> String {
+    time.split('.').next().unwrap_or_default().replace('T', " ")
+}
+
 fn lead(view: &RunView<'_>) -> String {
     let mut parts = vec![counted(view.ranks(), "emulated accelerator")];
     if let Some(plan) = &view.plan {
@@ -117,7 +122,7 @@ fn lead(view: &RunView<'_>) -> String {
     let hosts = view.summary.at("num_hosts").count().unwrap_or(1);
     let host = view.summary.at("hostname").text().map_or(String::new(), |name| format!(" ({name})"));
     parts.push(if hosts > 1 { counted(hosts, "host") } else { format!("1 host{host}") });
-    parts.extend(view.summary.at("start").text().map(|start| format!("started {}", start.replace('T', " "))));
+    parts.extend(view.summary.at("start").text().map(|start| format!("started {}", moment(start))));
     parts.join(", ")
 }
 
@@ -139,7 +144,7 @@ fn notices(view: &RunView<'_>, documents: &RunDocuments<'_>) -> Vec<Notice> {
 /// The order in which rules are listed: what needs attention first.
 const OUTCOMES: [(&str, &str, Tone); 4] = [
     ("fail", "failed", Tone::Bad),
-    ("not_checkable", "not checkable", Tone::Doubtful),
+    ("not-checkable", "not checkable", Tone::Doubtful),
     ("note", "note", Tone::Doubtful),
     ("pass", "pass", Tone::Good),
 ];
@@ -154,27 +159,33 @@ fn verdict(view: &RunView<'_>) -> Section {
     if rules.is_empty() {
         return section.finding("This result has no verdict.".to_owned());
     }
-    let mut rows = Vec::new();
+    let row = |rule: &Doc<'_>, word: &str, tone: Tone| {
+        let text = |name: &str| Cell::from(rule.at(name).text().unwrap_or_default());
+        let outcome = Cell { text: word.to_owned(), ..rule.at("outcome").plain() }.toned(tone);
+        vec![rule.at("rule").plain(), outcome, text("threshold"), text("evidence"), text("remedy")]
+    };
+    let (mut open, mut passed) = (Vec::new(), Vec::new());
     for (key, word, tone) in OUTCOMES {
-        for rule in rules.iter().filter(|rule| rule.at("outcome").text() == Some(key)) {
-            let text = |name: &str| Cell::from(rule.at(name).text().unwrap_or_default());
-            let outcome = Cell { text: word.to_owned(), ..rule.at("outcome").plain() }.toned(tone);
-            rows.push(vec![
-                rule.at("rule").plain(),
-                outcome,
-                text("threshold"),
-                text("evidence"),
-                text("remedy"),
-            ]);
-        }
+        let rows = rules.iter().filter(|rule| rule.at("outcome").text() == Some(key));
+        let rows = rows.map(|rule| row(rule, word, tone));
+        if tone == Tone::Good { passed.extend(rows) } else { open.extend(rows) }
     }
-    let table = DataTable {
-        caption: "Rules".to_owned(),
+    let table = |caption: &str, rows| DataTable {
+        caption: caption.to_owned(),
         header: ["rule", "outcome", "required", "observed", "what to do"].map(str::to_owned).into(),
         text_columns: 5,
         rows,
     };
-    section.finding(verdict_sentence(view, &rules)).table(table)
+    let names: Vec<String> = passed.iter().map(|row| row[0].text.clone()).collect();
+    let mut section = section.finding(verdict_sentence(view, &rules));
+    section = section.table(table("Rules that need attention", open));
+    if !names.is_empty() {
+        section = section.text(format!("Passed: {}.", names.join(", ")));
+        let summary =
+            format!("What the {} required and observed", counted(names.len() as u64, "passed rule"));
+        section = section.folded(&summary, table("Rules that passed", passed));
+    }
+    section
 }
 
 fn verdict_sentence(view: &RunView<'_>, rules: &[Doc<'_>]) -> String {
@@ -182,7 +193,7 @@ fn verdict_sentence(view: &RunView<'_>, rules: &[Doc<'_>]) -> String {
         let there = rules.iter().filter(|rule| rule.at("outcome").text() == Some(outcome));
         there.filter_map(|rule| rule.at("rule").text()).collect()
     };
-    let (failed, unknown) = (with("fail"), with("not_checkable"));
+    let (failed, unknown) = (with("fail"), with("not-checkable"));
     match view.own.at("verdict.status").text() {
         Some("valid") => format!(
             "Valid: all {} rules hold, so the figures below measure {}.",
@@ -261,11 +272,18 @@ fn phase_cards(view: &RunView<'_>, prefix: &str, name: &str) -> Vec<Card> {
             "throughput",
             metric("throughput_mean_samples_per_second").cell(rate),
             "samples/s",
-            spread("throughput_stdev_samples_per_second"),
+            format!("{}{}", demand(view, prefix), spread("throughput_stdev_samples_per_second")),
             Tone::Neutral,
         ),
         card("throughput", mib.cell(rate), "MiB/s", spread("io_stdev_MB_per_second"), Tone::Neutral),
     ]
+}
+
+/// The rate that the accelerators could take at most.
+fn demand(view: &RunView<'_>, prefix: &str) -> String {
+    let each = view.plan.as_ref().and_then(|plan| plan.at("estimate.demand.samples_per_second").number());
+    let all = each.filter(|_| prefix == "train").map(|each| each * view.ranks() as f64);
+    all.map_or(String::new(), |all| format!("{} at AU 100 %; ", rate(all)))
 }
 
 fn checkpoint_cards(view: &RunView<'_>) -> Vec<Card> {
@@ -297,7 +315,7 @@ fn ceiling(view: &RunView<'_>) -> Option<Section> {
     let idle = own.at("cpu_headroom");
     let table = DataTable {
         caption: "Result and ceiling".to_owned(),
-        header: ["", "this run", "ceiling"].map(str::to_owned).into(),
+        header: ["figure", "this run", "ceiling"].map(str::to_owned).into(),
         text_columns: 1,
         rows: vec![
             vec!["AU %".into(), au.cell(percent), highest.cell(percent)],
@@ -325,9 +343,9 @@ fn ceiling_sentence(au: Option<f64>, highest: Option<f64>) -> Option<String> {
             "The instrument is not the limit: it reaches AU {highest:.2} %, {gap:.1} points more than this run. The \
              difference is what storage and loading cost."
         ),
-        _ => format!(
-            "The run is within {:.2} points of the ceiling: faster storage would not raise its AU.",
-            (highest - au).abs()
+        gap if gap < 0.05 => "The run reaches the ceiling: faster storage would not raise its AU.".to_owned(),
+        gap => format!(
+            "The run is within {gap:.2} points of the ceiling: faster storage would hardly raise its AU."
         ),
     })
 }

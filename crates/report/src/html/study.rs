@@ -100,12 +100,17 @@ fn best_sentence(keys: &[String], cells: &[SweepCell<'_>]) -> Option<String> {
     })
 }
 
-/// The smallest value of the first setting from which on more gains little: less than 5 % per step.
+/// The smallest value of the first setting that reaches nearly the best speed, with the other settings of the best cell.
 fn knee_sentence(keys: &[String], cells: &[SweepCell<'_>]) -> Option<String> {
-    let [key] = keys else { return None };
+    let (key, known) = (keys.first()?, cells.iter().filter_map(|cell| Some((cell, cell.speed_up?))));
+    let (best_cell, best) = known.max_by(|one, other| one.1.total_cmp(&other.1))?;
+    let others = best_cell.settings.get(1..)?;
+    let there = cells.iter().filter(|cell| cell.settings.get(1..) == Some(others));
     let there: Vec<(&String, f64)> =
-        cells.iter().filter_map(|cell| Some((cell.settings.first()?, cell.speed_up?))).collect();
-    let best = there.iter().map(|(_, speed_up)| *speed_up).fold(f64::NEG_INFINITY, f64::max);
+        there.filter_map(|cell| Some((cell.settings.first()?, cell.speed_up?))).collect();
+    if there.len() < 2 {
+        return None;
+    }
     let knee = there.iter().position(|(_, speed_up)| *speed_up >= 0.95 * best)?;
     let (value, speed_up) = there[knee];
     Some(match knee + 1 < there.len() {
@@ -189,7 +194,8 @@ fn grid(rows: &str, columns: &str, cells: &[SweepCell<'_>], measure: &Measure) -
     };
     let values: Vec<Vec<Option<f64>>> =
         row_names.iter().map(|row| column_names.iter().map(|column| value(row, column)).collect()).collect();
-    let high = values.iter().flatten().flatten().copied().fold(0.0, f64::max);
+    let known = || values.iter().flatten().flatten().copied();
+    let (low, high) = (known().fold(f64::INFINITY, f64::min), known().fold(0.0, f64::max));
     HeatMap {
         title: format!("{} of each combination", measure.label),
         x_label: columns.to_owned(),
@@ -199,7 +205,8 @@ fn grid(rows: &str, columns: &str, cells: &[SweepCell<'_>], measure: &Measure) -
         rows: row_names,
         values,
         digits: if high < 10.0 { 2 } else { 0 },
-        range: None,
+        // Cells that hardly differ have the same shade.
+        range: Some((low.min(0.9 * high), high)),
     }
 }
 

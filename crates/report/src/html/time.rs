@@ -1,6 +1,7 @@
 //! Where the time went, per epoch, and what happened when.
 
 use model::ledger::{Ledger, Phase, RankRow};
+use model::timeline::Timeline;
 use model::units::{Bytes, Nanos, significant};
 
 use super::doc::{Doc, percent, rate, seconds, share, whole};
@@ -17,6 +18,12 @@ const PARTS: [(&str, &str); 6] = [
     ("checkpoint_seconds", "checkpoint"),
     ("harness_seconds", "harness"),
 ];
+
+/// Parts that many runs do not have.
+const SOMETIMES: [&str; 2] = ["copy_seconds", "checkpoint_seconds"];
+
+/// A table with more rows than this is shown on request.
+const MOST_ROWS: usize = 20;
 
 /// More epochs than this are drawn in groups.
 const MOST_BARS: usize = 120;
@@ -40,7 +47,11 @@ pub(super) fn per_epoch(view: &RunView<'_>, phase: Phase) -> Option<Section> {
     let figure = stacked(view, &epochs, title);
     let caption = "Mean over ranks, in seconds";
     let section = section.finding(sentence(&epochs)).plot(plot, caption, Plot::Bars(figure), None);
-    Some(section.table(epochs_table(view, &epochs)))
+    let table = epochs_table(view, &epochs);
+    Some(match epochs.len() > MOST_ROWS {
+        true => section.folded(&format!("The table of all {} epochs", epochs.len()), table),
+        false => section.table(table),
+    })
 }
 
 fn stacked(view: &RunView<'_>, epochs: &[Doc<'_>], title: &str) -> Figure {
@@ -115,6 +126,9 @@ fn sentence(epochs: &[Doc<'_>]) -> Option<String> {
 fn epochs_table(view: &RunView<'_>, epochs: &[Doc<'_>]) -> DataTable {
     let ranks = view.ranks() as f64;
     let mean = move |value: f64| seconds(value / ranks);
+    let is_used = |key: &str| epochs.iter().any(|epoch| epoch.at(key).number() > Some(0.0));
+    let shown: Vec<_> =
+        PARTS.into_iter().filter(|(key, _)| !SOMETIMES.contains(key) || is_used(key)).collect();
     let row = |epoch: &Doc<'_>| -> Vec<Cell> {
         let mut cells = vec![
             epoch.at("epoch").cell(whole),
@@ -123,7 +137,7 @@ fn epochs_table(view: &RunView<'_>, epochs: &[Doc<'_>]) -> DataTable {
             epoch.at("mib_per_second").cell(rate),
             epoch.at("clock_mib_per_second").cell(rate),
         ];
-        cells.extend(PARTS.map(|(key, _)| epoch.at(key).cell(mean)));
+        cells.extend(shown.iter().map(|(key, _)| epoch.at(key).cell(mean)));
         cells.push(epoch.at("cache.storage_share").cell(share));
         cells.push(epoch.at("samples_delivered").cell(whole));
         cells.push(epoch.at("samples_planned").cell(whole));
@@ -131,7 +145,7 @@ fn epochs_table(view: &RunView<'_>, epochs: &[Doc<'_>]) -> DataTable {
     };
     let mut header: Vec<String> =
         ["epoch", "AU %", "samples/s", "MiB/s", "clock MiB/s"].map(str::to_owned).into();
-    header.extend(PARTS.map(|(_, name)| name.to_owned()));
+    header.extend(shown.iter().map(|(_, name)| (*name).to_owned()));
     header.extend(["from storage %", "delivered", "planned"].map(str::to_owned));
     DataTable {
         caption: "Epochs; times are means over ranks".to_owned(),
@@ -160,8 +174,13 @@ struct EpochSpan {
     storage_bytes: Option<u64>,
 }
 
-/// The most points of a line.
+/// The most borders of epochs that are drawn.
+const MOST_BORDERS: usize = 40;
+
+/// The most points of a line, the fewest after smoothing, and how many steps a point is to hold.
 const MOST_POINTS: usize = 600;
+const FEWEST_POINTS: usize = 60;
+const STEPS_TOGETHER: f64 = 8.0;
 
 /// Throughput and waiting over time.
 pub(super) fn timeline(view: &RunView<'_>) -> Option<Section> {
@@ -188,15 +207,14 @@ pub(super) fn timeline(view: &RunView<'_>) -> Option<Section> {
     let ranks = view.ranks() as f64;
     let waiting = line("waiting", &|piece| 100.0 * piece.wait.seconds() / piece.length / ranks);
     let samples = line("samples", &|piece| piece.samples as f64 / piece.length);
-    let plot = |title: &str, label: &str, series: Vec<LineSeries>| {
-        Plot::Lines(LinePlot {
-            title: title.to_owned(),
-            x: LineAxis { label: "time in s".to_owned(), tight: true, ..LineAxis::default() },
-            y: LineAxis { label: label.to_owned(), unit: ValueUnit::Number, ..LineAxis::default() },
-            series,
-            borders: epochs.iter().map(|epoch| (epoch.at, epoch.name.clone())).collect(),
-            line: None,
-        })
+    let every = epochs.len().div_ceil(MOST_BORDERS).max(1);
+    let plot = |title: &str, label: &str, series: Vec<LineSeries>| LinePlot {
+        title: title.to_owned(),
+        x: LineAxis { label: "time in s".to_owned(), tight: true, ..LineAxis::default() },
+        y: LineAxis { label: label.to_owned(), unit: ValueUnit::Number, ..LineAxis::default() },
+        series,
+        borders: epochs.iter().step_by(every).map(|epoch| (epoch.at, epoch.name.clone())).collect(),
+        line: None,
     };
     let numbers = Some(numbers_table(&pieces, ranks));
     let caption =
@@ -205,14 +223,14 @@ pub(super) fn timeline(view: &RunView<'_>) -> Option<Section> {
         section
             .finding(variation(&pieces))
             .finding(storage_sentence(&epochs, &pieces))
-            .plot("throughput", caption, plot("Throughput over time", "MiB/s", series), numbers)
-            .plot(
+            .live_plot("throughput", caption, plot("Throughput over time", "MiB/s", series), numbers)
+            .live_plot(
                 "samples",
                 "Samples that arrived",
                 plot("Samples over time", "samples/s", vec![samples]),
                 None,
             )
-            .plot(
+            .live_plot(
                 "waiting",
                 "Share of the ranks' time without data",
                 plot("Waiting over time", "% of time", vec![waiting]),
@@ -232,24 +250,14 @@ fn pieces(ledger: &Ledger) -> (Vec<Piece>, Vec<EpochSpan>) {
         .iter()
         .map(|(epoch, phase)| ledger.node_total(*epoch, *phase).timeline.intervals().len())
         .sum();
-    let together = intervals.div_ceil(MOST_POINTS).max(1);
+    let together = intervals.div_ceil(MOST_POINTS).max(smooth(ledger, &phases, intervals)).max(1);
     let (mut pieces, mut epochs, mut at) = (Vec::new(), Vec::new(), 0.0);
     for (epoch, phase) in phases {
         let observed = ledger.node_total(epoch, phase);
         let line = &observed.timeline;
         let each = line.interval().seconds();
         let length = phase_seconds(ledger, epoch, phase).max(each * line.intervals().len() as f64 - each);
-        for (number, group) in line.intervals().chunks(together).enumerate() {
-            let start = each * (number * together) as f64;
-            let piece_length = (each * group.len() as f64).min(length - start).max(each / 10.0);
-            let mut piece = Piece { at: at + start, length: piece_length, ..Piece::default() };
-            for interval in group {
-                piece.bytes += interval.bytes;
-                piece.samples += interval.samples;
-                piece.wait += interval.wait;
-            }
-            pieces.push(piece);
-        }
+        pieces.extend(phase_pieces(line, at, length, together));
         let name =
             if phase == Phase::Train { format!("epoch {epoch}") } else { format!("evaluation {epoch}") };
         let storage_bytes = ledger.cache(epoch, phase).figures().storage_bytes;
@@ -257,6 +265,40 @@ fn pieces(ledger: &Ledger) -> (Vec<Piece>, Vec<EpochSpan>) {
         at += length;
     }
     (pieces, epochs)
+}
+
+/// A phase as pieces that cover all of it, also the time after the last batch.
+fn phase_pieces(line: &Timeline, at: f64, length: f64, together: usize) -> Vec<Piece> {
+    let intervals = line.intervals();
+    let size = line.interval().seconds() * together as f64;
+    // The last piece has the rest, unless that is short: then it is part of the one before.
+    let count = (length / size).round().max(1.0) as usize;
+    let piece = |number: usize| {
+        let start = size * number as f64;
+        let is_last = number + 1 == count;
+        let from = (number * together).min(intervals.len());
+        let to = if is_last { intervals.len() } else { (from + together).min(intervals.len()) };
+        let end = if is_last { length } else { start + size };
+        let mut piece = Piece { at: at + start, length: (end - start).max(1e-9), ..Piece::default() };
+        for interval in &intervals[from..to] {
+            piece.bytes += interval.bytes;
+            piece.samples += interval.samples;
+            piece.wait += interval.wait;
+        }
+        piece
+    };
+    (0..count).map(piece).collect()
+}
+
+/// How many intervals together hold several steps: a batch arrives at once, so single steps would be drawn as bursts.
+/// A short run keeps enough points for a line.
+fn smooth(ledger: &Ledger, phases: &[(u64, Phase)], intervals: usize) -> usize {
+    let steps: u64 = phases
+        .iter()
+        .map(|(epoch, phase)| ledger.rows(*epoch, *phase).map(|(_, row)| row.steps).max().unwrap_or(0))
+        .sum();
+    let per_step = intervals as f64 / steps.max(1) as f64;
+    ((STEPS_TOGETHER * per_step).ceil() as usize).min(intervals / FEWEST_POINTS)
 }
 
 /// The time of a phase: that of the rank that took longest.
@@ -339,5 +381,38 @@ fn numbers_table(pieces: &[Piece], ranks: f64) -> DataTable {
         header: ["from s", "MiB/s", "samples/s", "waiting %"].map(str::to_owned).into(),
         rows: pieces.chunks(size).map(row).collect(),
         text_columns: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::ledger::NodeRow;
+
+    use super::*;
+
+    /// An epoch of 3 s whose batches arrive in its first second.
+    fn early() -> Ledger {
+        let mut ledger = Ledger::default();
+        for epoch in 1..=2 {
+            let mut node = NodeRow::default();
+            (0..100).for_each(|number| node.timeline.add(Nanos(number * 10_000_000), 1 << 20, 4));
+            ledger.add_node(epoch, Phase::Train, 0, node);
+            let row = RankRow { steps: 30, compute_ns: Nanos(3_000_000_000), ..RankRow::default() };
+            ledger.add(epoch, Phase::Train, 0, row);
+        }
+        ledger
+    }
+
+    #[test]
+    fn the_pieces_cover_the_whole_run_and_hold_every_byte() {
+        let (pieces, epochs) = pieces(&early());
+        let sum = |of: fn(&Piece) -> f64| pieces.iter().map(of).sum::<f64>();
+        assert!((sum(|piece| piece.length) - 6.0).abs() < 1e-6);
+        assert_eq!(pieces.iter().map(|piece| piece.bytes).sum::<u64>(), 200 << 20);
+        assert_eq!(pieces.iter().map(|piece| piece.samples).sum::<u64>(), 800);
+        assert!((epochs[1].at - 3.0).abs() < 1e-6);
+        let ends = pieces.windows(2).all(|pair| (pair[0].at + pair[0].length - pair[1].at).abs() < 1e-6);
+        assert!(ends, "no piece begins before or after the end of the one before");
+        assert!(pieces.len() >= 20, "{}", pieces.len());
     }
 }

@@ -44,7 +44,7 @@ pub struct Bar {
 const HOLLOW: &str = " style=\"fill-opacity:0.35\" stroke=\"currentColor\" stroke-dasharray=\"4 3\"";
 
 /// Sizes in pixels.
-const LEFT: f64 = 76.0;
+const LEFT: f64 = 92.0;
 const RIGHT: f64 = 24.0;
 const HEIGHT: f64 = 260.0;
 const NARROWEST: f64 = 540.0;

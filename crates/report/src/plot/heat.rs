@@ -75,8 +75,8 @@ impl HeatMap {
         // A map of few rows has high rows; one of many rows is at most this high.
         let height = (26.0 * rows).min(420.0);
         HeatFrame {
-            left: 40.0 + LETTER * widest as f64,
-            top: if medium == Medium::Page { 10.0 } else { 24.0 + LINE },
+            left: 16.0 + LETTER * widest as f64,
+            top: if medium == Medium::Page { 24.0 } else { 24.0 + 1.8 * LINE },
             cell: (WIDTH / self.columns.len().max(1) as f64, height / rows),
             range,
         }
@@ -97,10 +97,12 @@ impl HeatMap {
                 let (width, height) = frame.cell;
                 let _ = write!(
                     paths[shade],
-                    "M{:.1} {:.1}h{:.1}v{height:.2}h-{:.1}z",
+                    "M{:.1} {:.2}h{:.1}v{:.2}h-{:.1}z",
                     frame.left + width * start as f64,
                     frame.top + height * row as f64,
                     width * (column - start) as f64,
+                    // Overlaps the next row, so that rounding leaves no gap.
+                    height + if row + 1 < self.values.len() { 0.4 } else { 0.0 },
                     width * (column - start) as f64,
                 );
             }
@@ -145,7 +147,8 @@ impl HeatMap {
             svg.label(x, bottom + 16.0, "middle", "", &shortened(name, 20));
         }
         svg.label(frame.left + WIDTH / 2.0, bottom + 2.1 * LINE, "middle", "font-size=\"13\"", &self.x_label);
-        svg.upward(14.0, f64::midpoint(frame.top, bottom), &self.y_label);
+        // The name of the rows stands above them: rows may be too few for a name that reads upwards.
+        svg.label(4.0, frame.top - 6.0, "start", "font-size=\"13\"", &self.y_label);
     }
 
     /// The scale.

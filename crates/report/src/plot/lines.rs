@@ -52,7 +52,7 @@ pub enum SeriesStyle {
     Points,
 }
 
-const LEFT: f64 = 84.0;
+const LEFT: f64 = 92.0;
 const RIGHT: f64 = 24.0;
 const WIDTH: f64 = 680.0;
 const HEIGHT: f64 = 240.0;

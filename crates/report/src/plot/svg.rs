@@ -87,9 +87,13 @@ pub(super) struct Area {
 impl Svg {
     /// Starts a drawing of this size. Screen readers read its title.
     pub(super) fn new(medium: Medium, width: f64, height: f64, title: &str) -> Svg {
+        // On a page, a plot grows with the text around it.
+        let size = match medium {
+            Medium::Page => format!("width=\"{:.2}rem\" height=\"{:.2}rem\"", width / 15.0, height / 15.0),
+            Medium::Print => format!("width=\"{width:.0}\" height=\"{height:.0}\""),
+        };
         let mut text = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"{}\" width=\"{width:.0}\" \
-             height=\"{height:.0}\" viewBox=\"0 0 {width:.0} {height:.0}\" {} font-size=\"12\" fill=\"{}\">\n",
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"{}\" {size} viewBox=\"0 0 {width:.0} {height:.0}\" {} font-size=\"12\" fill=\"{}\">\n",
             escaped(title),
             match medium {
                 Medium::Page => "font-family=\"inherit\"",

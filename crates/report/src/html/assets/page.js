@@ -42,6 +42,8 @@
       const { ctx, bbox } = u;
       ctx.save();
       ctx.font = `${11 * devicePixelRatio}px sans-serif`;
+      ctx.textAlign = "left";
+      ctx.textBaseline = "alphabetic";
       ctx.strokeStyle = ctx.fillStyle = colour("--soft");
       ctx.setLineDash([2 * devicePixelRatio, 3 * devicePixelRatio]);
       let free = -Infinity;
