@@ -111,6 +111,8 @@ mod power;
 mod published;
 // Commands that feedline suggests: a shell runs them as they are printed.
 mod remedies;
+// Pages of results in a real browser, and of folders that are damaged or of other programs.
+mod reports;
 // The result of a run: its files, keys, counts and checksums.
 mod run;
 // Secrets in workload files and arguments: in no message and in no file.

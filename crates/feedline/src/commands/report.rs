@@ -1,12 +1,12 @@
-//! `feedline report`: results as a page for the browser, and their plots as files. It shows what can be read: a result of
-//! another version, a changed one or one of DLIO is shown as far as it goes, with the reason.
+//! `feedline report`: results as a page for the browser, and their plots as files. It shows what can be read: a result
+//! of another version, a changed one or one of DLIO is shown as far as it goes, with the reason.
 
 mod loaded;
 mod output;
 
 use std::path::{Path, PathBuf};
 
-use ::report::html::{self, Page};
+use ::report::html::{self, HtmlPage};
 use anyhow::{anyhow, bail};
 use clap::Args;
 
@@ -71,7 +71,7 @@ pub(crate) fn report(flags: &ReportFlags) -> CommandResult {
 /// A page, and the name of its file if the user gives none.
 struct NamedPage {
     name: String,
-    page: Page,
+    page: HtmlPage,
 }
 
 /// More results than this do not fit on a page.

@@ -377,7 +377,7 @@ mod tests {
     use model::study::search::CapacityAnswer;
     use session::study::Coverage;
 
-    use ::report::plot::Medium;
+    use ::report::plot::PlotMedium;
 
     use super::*;
 
@@ -560,7 +560,7 @@ simulated,note
         let figure = CapacityReport { found: &limit() }.figure();
         assert_eq!(figure.groups, ["1", "2"]);
         assert_eq!(figure.series, ["probe", "short run"]);
-        let svg = figure.svg(Medium::Print);
+        let svg = figure.svg(PlotMedium::Print);
         assert_eq!(svg.matches("class=\"bar\"").count(), 4);
         assert!(svg.contains("target 90 %"), "{svg}");
     }

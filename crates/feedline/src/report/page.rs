@@ -1,11 +1,11 @@
 //! The page of a run that has just ended, made from the same documents as the page of a saved result.
 
-use ::report::html::{self, Page, RunDocuments};
+use ::report::html::{self, HtmlPage, RunDocuments};
 use anyhow::Context;
 
 use super::result::Outcome;
 
-pub(crate) fn of_run(outcome: &Outcome<'_>) -> anyhow::Result<Page> {
+pub(crate) fn of_run(outcome: &Outcome<'_>) -> anyhow::Result<HtmlPage> {
     let summary = serde_json::to_value(outcome.summary()).context("cannot make the summary")?;
     let plan = serde_json::to_value(outcome.plan).context("cannot write the plan")?;
     let spec = outcome.spec.to_yaml();

@@ -234,7 +234,7 @@ pub(crate) fn run_line(run: &StallRun) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ::report::plot::Medium;
+    use ::report::plot::PlotMedium;
 
     use super::*;
     use model::study::attribution::{Attribution, StallTimes};
@@ -340,7 +340,7 @@ memory,2,45,0.1,800000000,0.6,,,false,
         let figure = report.figure();
         let sums = figure.bars.iter().map(|bars| bars.iter().flatten().map(|bar| bar.value).sum::<f64>());
         assert_eq!(sums.collect::<Vec<_>>(), [2.0, 2.5, 8.0], "each stack is as high as its run took");
-        assert_eq!(figure.svg(Medium::Print).matches("class=\"bar\"").count(), 6);
+        assert_eq!(figure.svg(PlotMedium::Print).matches("class=\"bar\"").count(), 6);
     }
 
     #[test]

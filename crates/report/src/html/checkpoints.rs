@@ -3,7 +3,7 @@
 use model::units::{Nanos, counted};
 
 use super::doc::{Doc, bytes, nanos, seconds, whole};
-use super::parts::{Cell, DataTable, Section};
+use super::parts::{Cell, DataTable, PageSection};
 use super::run::RunView;
 use crate::plot::{Gantt, GanttRow, GanttSpan, Plot};
 
@@ -18,16 +18,16 @@ const KINDS: [&str; 5] = [
 /// More checkpoints than this are not drawn; the table has all.
 const MOST_ROWS: usize = 60;
 
-pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
+pub(super) fn section(view: &RunView<'_>) -> Option<PageSection> {
     let found = view.own.at("checkpoint");
     let (saves, restores) = (found.at("saves").each(), found.at("restores").each());
     if saves.is_empty() && restores.is_empty() {
         return None;
     }
-    let section = Section::new(
+    let section = PageSection::new(
         "checkpoints",
         "Checkpoints",
-        "What each checkpoint cost: how long training was blocked, when its bytes were safe, and how fast it was restored.",
+        "What each checkpoint cost: how long training was blocked, when its bytes were safe, how fast it was restored.",
     );
     let caption = match saves.len() + restores.len() > MOST_ROWS {
         true => format!("The first {MOST_ROWS}; the tables have all"),
@@ -147,7 +147,8 @@ fn restore_sentence(restores: &[Doc<'_>]) -> Option<String> {
     let cached =
         restores.iter().filter_map(|restore| restore.at("memory_share").number()).fold(0.0, f64::max);
     (cached > 0.01).then(|| {
-        format!("Up to {:.0} % of a restored checkpoint was in memory, so restores may be faster than the storage.", 100.0 * cached)
+        let percent = 100.0 * cached;
+        format!("Up to {percent:.0} % of a restored checkpoint was in memory: restores may be faster than the storage.")
     })
 }
 

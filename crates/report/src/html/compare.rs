@@ -5,7 +5,7 @@ use model::ledger::Phase;
 use model::statistics;
 
 use super::doc::{nanos, percent, rate};
-use super::parts::{Cell, DataTable, Notice, Page, Section};
+use super::parts::{Cell, DataTable, HtmlPage, Notice, PageSection};
 use super::run::{RunDocuments, RunView, tone_of};
 use crate::plot::{Bar, Figure, LineAxis, LinePlot, LineSeries, Plot, SeriesStyle};
 
@@ -42,7 +42,11 @@ const CHECKPOINTS: [(&str, &str); 2] = [
 const SEED: u64 = 1;
 
 /// The page of several results, each with a name.
-pub fn compare(results: &[(String, RunDocuments<'_>)], differences: &[Difference], version: &str) -> Page {
+pub fn compare(
+    results: &[(String, RunDocuments<'_>)],
+    differences: &[Difference],
+    version: &str,
+) -> HtmlPage {
     let views: Vec<RunView<'_>> = results.iter().map(|(_, documents)| RunView::new(documents)).collect();
     let names: Vec<String> = results.iter().map(|(name, _)| name.clone()).collect();
     let mut notices = Vec::new();
@@ -53,7 +57,7 @@ pub fn compare(results: &[(String, RunDocuments<'_>)], differences: &[Difference
     }
     let sections =
         vec![differing(&names, &views, differences), figures(&names, &views), by_epoch(&names, &views)];
-    Page {
+    HtmlPage {
         title: format!("Comparison of {} results", results.len()),
         lead: names.join(" / "),
         badge: None,
@@ -67,8 +71,8 @@ fn header(names: &[String]) -> Vec<String> {
     ["what".to_owned()].into_iter().chain(names.iter().cloned()).collect()
 }
 
-fn differing(names: &[String], views: &[RunView<'_>], differences: &[Difference]) -> Section {
-    let section = Section::new(
+fn differing(names: &[String], views: &[RunView<'_>], differences: &[Difference]) -> PageSection {
+    let section = PageSection::new(
         "differences",
         "What differs",
         "Settings, plans and environments that are not the same. A difference in a figure may come from any of them.",
@@ -111,11 +115,12 @@ fn values(view: &RunView<'_>, key: &str) -> Vec<f64> {
     if all.len() > 1 { all[1..].to_vec() } else { all }
 }
 
-fn figures(names: &[String], views: &[RunView<'_>]) -> Section {
-    let section = Section::new(
+fn figures(names: &[String], views: &[RunView<'_>]) -> PageSection {
+    let section = PageSection::new(
         "figures",
         "Figures side by side",
-        "Medians over epochs, without the first epoch of a result that has several; 95 % intervals where there are at least 5.",
+        "Medians over epochs, without the first epoch of a result that has several; 95 % intervals if there are at \
+         least 5.",
     );
     let mut rows = Vec::new();
     for figure in &FIGURES {
@@ -180,8 +185,8 @@ fn sentence(names: &[String], rates: &[Vec<f64>]) -> Option<String> {
     Some(format!("{} has {ratio:.2} times the samples/s of {} ({sure}).", names[fast.0], names[slow.0]))
 }
 
-fn by_epoch(names: &[String], views: &[RunView<'_>]) -> Section {
-    let section = Section::new("epochs", "Epoch by epoch", "The AU of each result in each epoch.");
+fn by_epoch(names: &[String], views: &[RunView<'_>]) -> PageSection {
+    let section = PageSection::new("epochs", "Epoch by epoch", "The AU of each result in each epoch.");
     let line = |(name, view): (&String, &RunView<'_>)| {
         let epochs = view.epochs(Phase::Train);
         let points = epochs

@@ -1,5 +1,5 @@
-//! Reading figures out of a JSON document by path, and showing them. A figure that is missing is shown as `n/a`, so that
-//! documents of other versions can be shown as far as they go.
+//! Reading figures out of a JSON document by path, and showing them. A figure that is missing is shown as `n/a`, so
+//! that documents of other versions can be shown as far as they go.
 
 use model::units::{Bytes, Nanos, grouped, significant};
 use serde_json::Value;

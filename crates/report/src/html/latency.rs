@@ -5,20 +5,20 @@ use model::ledger::{Ledger, Phase};
 use model::units::Nanos;
 
 use super::doc::{Doc, nanos, whole};
-use super::parts::{Cell, DataTable, Section};
+use super::parts::{Cell, DataTable, PageSection};
 use super::run::RunView;
-use crate::plot::{LineAxis, LinePlot, LineSeries, Scale, ValueUnit};
+use crate::plot::{AxisScale, LineAxis, LinePlot, LineSeries, ValueUnit};
 
-pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
+pub(super) fn section(view: &RunView<'_>) -> Option<PageSection> {
     let kinds = view.own.at("latency").entries();
     if kinds.is_empty() {
         return None;
     }
-    let section = Section::new(
+    let section = PageSection::new(
         "latency",
         "Latency",
-        "How long operations took. The plot shows, for each share of the operations, the time that they did not exceed; both \
-         axes stretch the slow end.",
+        "How long operations took. The plot shows, for each share of the operations, the time that they did not \
+         exceed; both axes stretch the slow end.",
     );
     let section = section.finding(read_sentence(view)).finding(tail_sentence(view));
     let plot = view.ledger.map(distributions).filter(|plot| !plot.series.is_empty());
@@ -52,12 +52,12 @@ fn distributions(ledger: &Ledger) -> LinePlot {
         title: "Latency by percentile".to_owned(),
         x: LineAxis {
             label: "share of operations in %".to_owned(),
-            scale: Scale::Percentile,
+            scale: AxisScale::Percentile,
             ..LineAxis::default()
         },
         y: LineAxis {
             label: "time".to_owned(),
-            scale: Scale::Log,
+            scale: AxisScale::Log,
             unit: ValueUnit::Duration,
             ..LineAxis::default()
         },
@@ -97,7 +97,7 @@ fn read_sentence(view: &RunView<'_>) -> Option<String> {
         }
         median if median < 250e3 => {
             format!(
-                "Reads take {took} at the median, which is typical of flash: more readers raise the throughput until it is busy."
+                "Reads take {took} at the median, which is typical of flash: more readers help until it is busy."
             )
         }
         median if median < 2e6 => {
@@ -106,9 +106,7 @@ fn read_sentence(view: &RunView<'_>) -> Option<String> {
             )
         }
         median if median < 25e6 => {
-            format!(
-                "Reads take {took} at the median, which is a seek of a disk: more readers will not help unless there are more disks."
-            )
+            format!("Reads take {took} at the median, which is a seek of a disk: more readers will not help.")
         }
         _ => {
             format!("Reads take {took} at the median: requests queue up, so fewer readers would be as fast.")
@@ -121,6 +119,9 @@ fn tail_sentence(view: &RunView<'_>) -> Option<String> {
     let (median, slow) = (of("p50_ns")?, of("p99_ns")?);
     let ratio = slow / median.max(1.0);
     (ratio >= 10.0).then(|| {
-        format!("One read in 100 takes {} or longer, {ratio:.0} times the median: something else competes for the storage.", nanos(slow))
+        let slow = nanos(slow);
+        format!(
+            "One read in 100 takes {slow} or longer, {ratio:.0} times the median: look for what delays them."
+        )
     })
 }

@@ -1,5 +1,5 @@
-//! Results as HTML pages. A page is one file that needs no network: style, script and data are in it. Its policy forbids
-//! any request and any script other than its own two, so that text from a result can never act.
+//! Results as HTML pages. A page is one file that needs no network: style, script and data are in it. Its policy
+//! forbids any request and any script other than its own two, so that text from a result can never act.
 //!
 //! A page is built from the documents of a result, not from the program that measured it, so that old results, results
 //! of other versions and damaged ones can be shown as far as they go. Every plot has its numbers as a table. Without
@@ -17,7 +17,7 @@ mod study;
 mod time;
 
 pub use compare::{Difference, compare};
-pub use parts::{Notice, Page, Tone};
+pub use parts::{HtmlPage, Notice, PageTone};
 pub use run::{RunDocuments, run};
 pub use study::{capacity, stall, sweep};
 
@@ -33,7 +33,7 @@ const UPLOT_LICENCE: &str = include_str!("assets/uplot-LICENSE");
 const STYLE: &str = include_str!("assets/page.css");
 const SCRIPT: &str = include_str!("assets/page.js");
 
-impl Page {
+impl HtmlPage {
     /// The page as one file.
     pub fn html(&self) -> String {
         let policy = format!(
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn markup_in_a_title_is_text() {
-        let page = Page { title: "<script>alert(1)</script>".to_owned(), ..Page::default() };
+        let page = HtmlPage { title: "<script>alert(1)</script>".to_owned(), ..HtmlPage::default() };
         let html = page.html();
         assert!(!html.contains("<script>alert") && html.contains("&lt;script&gt;alert"));
         assert!(html.len() < 400 * 1024, "the page itself is small: {}", html.len());

@@ -6,24 +6,24 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use crate::plot::escaped;
-use crate::plot::{LinePlot, Medium, Plot, Scale, ValueUnit};
+use crate::plot::{AxisScale, LinePlot, Plot, PlotMedium, ValueUnit};
 
 /// A page: a title, a line below it, the status, and sections.
 #[derive(Clone, Debug, Default)]
-pub struct Page {
+pub struct HtmlPage {
     pub(super) title: String,
     pub(super) lead: String,
     /// The status in a word, and how it is to be taken.
-    pub(super) badge: Option<(String, Tone)>,
+    pub(super) badge: Option<(String, PageTone)>,
     pub(super) notices: Vec<Notice>,
-    pub(super) sections: Vec<Section>,
+    pub(super) sections: Vec<PageSection>,
     /// Which program made the page.
     pub(super) footer: String,
 }
 
 /// How a status or a notice is to be taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tone {
+pub enum PageTone {
     Good,
     #[default]
     Neutral,
@@ -31,13 +31,13 @@ pub enum Tone {
     Bad,
 }
 
-impl Tone {
+impl PageTone {
     pub(super) fn class(self) -> &'static str {
         match self {
-            Tone::Good => "good",
-            Tone::Neutral => "neutral",
-            Tone::Doubtful => "doubtful",
-            Tone::Bad => "bad",
+            PageTone::Good => "good",
+            PageTone::Neutral => "neutral",
+            PageTone::Doubtful => "doubtful",
+            PageTone::Bad => "bad",
         }
     }
 }
@@ -45,19 +45,19 @@ impl Tone {
 /// Something that a reader has to know before the figures.
 #[derive(Clone, Debug)]
 pub struct Notice {
-    pub tone: Tone,
+    pub tone: PageTone,
     pub text: String,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Section {
+pub(super) struct PageSection {
     pub id: &'static str,
     pub title: String,
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<PageBlock>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Block {
+pub(super) enum PageBlock {
     /// A sentence that says what the section shows, or what follows from it.
     Text(String),
     /// A sentence that follows from the figures.
@@ -68,7 +68,7 @@ pub(super) enum Block {
         summary: String,
         table: DataTable,
     },
-    Plot(PlotBlock),
+    Plot(Box<PlotBlock>),
     Cards(Vec<Card>),
     /// A text that is shown on request.
     Source {
@@ -99,7 +99,7 @@ pub(super) struct Card {
     pub cell: Cell,
     pub unit: &'static str,
     pub note: String,
-    pub tone: Tone,
+    pub tone: PageTone,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -117,7 +117,7 @@ pub(super) struct Cell {
     pub text: String,
     pub key: Option<String>,
     pub value: Option<Value>,
-    pub tone: Option<Tone>,
+    pub tone: Option<PageTone>,
 }
 
 impl From<String> for Cell {
@@ -133,7 +133,7 @@ impl From<&str> for Cell {
 }
 
 impl Cell {
-    pub(super) fn toned(self, tone: Tone) -> Cell {
+    pub(super) fn toned(self, tone: PageTone) -> Cell {
         Cell { tone: Some(tone), ..self }
     }
 
@@ -154,31 +154,31 @@ impl Cell {
     }
 }
 
-impl Section {
-    pub(super) fn new(id: &'static str, title: &str, text: &str) -> Section {
-        Section { id, title: title.to_owned(), blocks: vec![Block::Text(text.to_owned())] }
+impl PageSection {
+    pub(super) fn new(id: &'static str, title: &str, text: &str) -> PageSection {
+        PageSection { id, title: title.to_owned(), blocks: vec![PageBlock::Text(text.to_owned())] }
     }
 
-    pub(super) fn text(mut self, text: impl Into<String>) -> Section {
-        self.blocks.push(Block::Text(text.into()));
+    pub(super) fn text(mut self, text: impl Into<String>) -> PageSection {
+        self.blocks.push(PageBlock::Text(text.into()));
         self
     }
 
-    pub(super) fn finding(mut self, text: impl Into<Option<String>>) -> Section {
-        self.blocks.extend(text.into().map(Block::Finding));
+    pub(super) fn finding(mut self, text: impl Into<Option<String>>) -> PageSection {
+        self.blocks.extend(text.into().map(PageBlock::Finding));
         self
     }
 
-    pub(super) fn table(mut self, table: DataTable) -> Section {
+    pub(super) fn table(mut self, table: DataTable) -> PageSection {
         if !table.rows.is_empty() {
-            self.blocks.push(Block::Table(table));
+            self.blocks.push(PageBlock::Table(table));
         }
         self
     }
 
     /// Adds a table that is shown on request.
-    pub(super) fn folded(mut self, summary: &str, table: DataTable) -> Section {
-        self.blocks.push(Block::Folded { summary: summary.to_owned(), table });
+    pub(super) fn folded(mut self, summary: &str, table: DataTable) -> PageSection {
+        self.blocks.push(PageBlock::Folded { summary: summary.to_owned(), table });
         self
     }
 
@@ -188,9 +188,9 @@ impl Section {
         caption: &str,
         plot: Plot,
         numbers: Option<DataTable>,
-    ) -> Section {
+    ) -> PageSection {
         let (name, caption) = (name.to_owned(), caption.to_owned());
-        self.blocks.push(Block::Plot(PlotBlock { name, plot, caption, live: false, numbers }));
+        self.blocks.push(PageBlock::Plot(Box::new(PlotBlock { name, plot, caption, live: false, numbers })));
         self
     }
 
@@ -201,14 +201,14 @@ impl Section {
         caption: &str,
         plot: LinePlot,
         numbers: Option<DataTable>,
-    ) -> Section {
+    ) -> PageSection {
         let (name, caption, plot) = (name.to_owned(), caption.to_owned(), Plot::Lines(plot));
-        self.blocks.push(Block::Plot(PlotBlock { name, plot, caption, live: true, numbers }));
+        self.blocks.push(PageBlock::Plot(Box::new(PlotBlock { name, plot, caption, live: true, numbers })));
         self
     }
 
-    pub(super) fn source(mut self, summary: &str, text: impl Into<String>) -> Section {
-        self.blocks.push(Block::Source { summary: summary.to_owned(), text: text.into() });
+    pub(super) fn source(mut self, summary: &str, text: impl Into<String>) -> PageSection {
+        self.blocks.push(PageBlock::Source { summary: summary.to_owned(), text: text.into() });
         self
     }
 
@@ -219,26 +219,26 @@ impl Section {
     }
 }
 
-impl Block {
+impl PageBlock {
     fn html(&self) -> String {
         match self {
-            Block::Text(text) => format!("<p>{}</p>\n", escaped(text)),
-            Block::Finding(text) => format!("<p class=\"finding\">{}</p>\n", escaped(text)),
-            Block::Table(table) => table.html(),
-            Block::Folded { summary, table } => {
+            PageBlock::Text(text) => format!("<p>{}</p>\n", escaped(text)),
+            PageBlock::Finding(text) => format!("<p class=\"finding\">{}</p>\n", escaped(text)),
+            PageBlock::Table(table) => table.html(),
+            PageBlock::Folded { summary, table } => {
                 format!("<details><summary>{}</summary>{}</details>\n", escaped(summary), table.html())
             }
-            Block::Plot(plot) => plot.html(),
-            Block::Cards(cards) => {
+            PageBlock::Plot(plot) => plot.html(),
+            PageBlock::Cards(cards) => {
                 let cards: String = cards.iter().map(Card::html).collect();
                 format!("<dl class=\"cards\">{cards}</dl>\n")
             }
-            Block::Source { summary, text } => format!(
+            PageBlock::Source { summary, text } => format!(
                 "<details><summary>{}</summary><pre tabindex=\"0\">{}</pre></details>\n",
                 escaped(summary),
                 escaped(text)
             ),
-            Block::Command(text) => {
+            PageBlock::Command(text) => {
                 format!("<pre class=\"command\" tabindex=\"0\"><code>{}</code></pre>\n", escaped(text))
             }
         }
@@ -249,7 +249,8 @@ impl Card {
     fn html(&self) -> String {
         let Card { name, cell, unit, note, tone } = self;
         format!(
-            "<div class=\"card {}\"><dt>{}</dt><dd><span class=\"figure\"{}>{}</span> <span class=\"unit\">{unit}</span>\
+            "<div class=\"card {}\"><dt>{}</dt><dd><span class=\"figure\"{}>{}</span> \
+             <span class=\"unit\">{unit}</span>\
              <span class=\"note\">{}</span></dd></div>",
             tone.class(),
             escaped(name),
@@ -307,9 +308,10 @@ impl PlotBlock {
         });
         format!(
             "<figure class=\"plot\" data-plot=\"{name}\"><figcaption><b>{label}.</b> {}</figcaption>\
-             <div class=\"scroll still\" tabindex=\"0\" role=\"group\" aria-label=\"{label}\">{}</div>{live}{numbers}</figure>\n",
+             <div class=\"scroll still\" tabindex=\"0\" role=\"group\" aria-label=\"{label}\">{}</div>\
+             {live}{numbers}</figure>\n",
             escaped(&self.caption),
-            self.plot.svg(Medium::Page),
+            self.plot.svg(PlotMedium::Page),
         )
     }
 }
@@ -338,8 +340,8 @@ fn live_data(plot: &LinePlot) -> Value {
         "series": series,
         "xLabel": plot.x.label,
         "yLabel": plot.y.label,
-        "xScale": if plot.x.scale == Scale::Percentile { "percentile" } else { "linear" },
-        "yScale": if plot.y.scale == Scale::Log { "log" } else { "linear" },
+        "xScale": if plot.x.scale == AxisScale::Percentile { "percentile" } else { "linear" },
+        "yScale": if plot.y.scale == AxisScale::Log { "log" } else { "linear" },
         "yUnit": if plot.y.unit == ValueUnit::Duration { "duration" } else { "number" },
         "borders": plot.borders,
         "line": plot.line.as_ref().map(|line| json!({"value": line.value, "label": line.label})),
@@ -360,12 +362,12 @@ pub(super) fn in_script(value: &Value) -> String {
     value.to_string().replace('<', "\\u003c").replace('>', "\\u003e")
 }
 
-impl Page {
+impl HtmlPage {
     /// The plots of the page and the names of their files.
     pub fn plots(&self) -> Vec<(&str, &Plot)> {
         let blocks = self.sections.iter().flat_map(|section| &section.blocks);
         let plots = blocks.filter_map(|block| match block {
-            Block::Plot(plot) => Some((plot.name.as_str(), &plot.plot)),
+            PageBlock::Plot(plot) => Some((plot.name.as_str(), &plot.plot)),
             _ => None,
         });
         plots.collect()

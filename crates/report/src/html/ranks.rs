@@ -5,7 +5,7 @@ use model::metrics::{self, NodeFigures};
 use model::units::{Nanos, counted, grouped};
 
 use super::doc::{percent, rate};
-use super::parts::{Cell, DataTable, Section};
+use super::parts::{Cell, DataTable, PageSection};
 use super::run::RunView;
 use crate::plot::{HeatMap, LineAxis, LinePlot, LineSeries, Plot, ReferenceLine, SeriesStyle};
 
@@ -31,14 +31,14 @@ impl RankFigures {
     }
 }
 
-pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
+pub(super) fn section(view: &RunView<'_>) -> Option<PageSection> {
     let ledger = view.ledger?;
     let (epochs, ranks) = figures(ledger);
     let means: Vec<f64> = ranks.iter().filter_map(RankFigures::mean).collect();
     if means.is_empty() {
         return None;
     }
-    let section = Section::new(
+    let section = PageSection::new(
         "ranks",
         "AU over ranks and nodes",
         "How busy each emulated accelerator was, epoch by epoch.",

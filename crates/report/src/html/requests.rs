@@ -4,10 +4,10 @@ use model::ledger::Phase;
 use model::units::grouped;
 
 use super::doc::{Doc, bytes, whole};
-use super::parts::{Cell, DataTable, Section};
+use super::parts::{Cell, DataTable, PageSection};
 use super::run::RunView;
 
-pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
+pub(super) fn section(view: &RunView<'_>) -> Option<PageSection> {
     let mut rows = Vec::new();
     let (mut sent, mut failed) = (0, 0);
     for phase in [Phase::Train, Phase::Eval] {
@@ -34,10 +34,10 @@ pub(super) fn section(view: &RunView<'_>) -> Option<Section> {
             100.0 * failed as f64 / sent.max(1) as f64
         ),
     };
-    let section = Section::new(
+    let section = PageSection::new(
         "requests",
         "Requests to the object store",
-        "How many requests the samples took, how many attempts failed, and how many bytes arrived for each byte needed.",
+        "How many requests the samples took, how many attempts failed, and how many bytes arrived.",
     );
     Some(
         section.finding(sentence).table(DataTable {

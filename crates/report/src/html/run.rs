@@ -6,7 +6,7 @@ use model::units::{Bytes, Nanos, counted, significant};
 use serde_json::Value;
 
 use super::doc::{Doc, bytes, percent, rate, seconds, share};
-use super::parts::{Block, Card, Cell, DataTable, Notice, Page, Section, Tone};
+use super::parts::{Card, Cell, DataTable, HtmlPage, Notice, PageBlock, PageSection, PageTone};
 use super::{checkpoints, latency, ranks, requests, time};
 
 /// The documents of a result.
@@ -65,7 +65,7 @@ impl<'a> RunView<'a> {
 }
 
 /// The page of a run.
-pub fn run(documents: &RunDocuments<'_>) -> Page {
+pub fn run(documents: &RunDocuments<'_>) -> HtmlPage {
     let view = RunView::new(documents);
     let status = view.own.at("verdict.status").text();
     let mut sections = vec![verdict(&view)];
@@ -81,7 +81,7 @@ pub fn run(documents: &RunDocuments<'_>) -> Page {
     sections.extend(checkpoints::section(&view));
     sections.extend(requests::section(&view));
     sections.push(repeat(&view, documents));
-    Page {
+    HtmlPage {
         title: view.workload(),
         lead: lead(&view),
         badge: status.map(|status| (status.to_owned(), tone_of(status))),
@@ -91,12 +91,12 @@ pub fn run(documents: &RunDocuments<'_>) -> Page {
     }
 }
 
-pub(super) fn tone_of(status: &str) -> Tone {
+pub(super) fn tone_of(status: &str) -> PageTone {
     match status {
-        "valid" => Tone::Good,
-        "unverified" => Tone::Doubtful,
-        "invalid" | "incomplete" => Tone::Bad,
-        _ => Tone::Neutral,
+        "valid" => PageTone::Good,
+        "unverified" => PageTone::Doubtful,
+        "invalid" | "incomplete" => PageTone::Bad,
+        _ => PageTone::Neutral,
     }
 }
 
@@ -131,26 +131,26 @@ fn notices(view: &RunView<'_>, documents: &RunDocuments<'_>) -> Vec<Notice> {
     let mut notices = documents.notices.clone();
     if view.is_simulated() {
         let text = "The storage was simulated: times follow from its model, not from a device.";
-        notices.push(Notice { tone: Tone::Doubtful, text: text.to_owned() });
+        notices.push(Notice { tone: PageTone::Doubtful, text: text.to_owned() });
     }
     if !view.own.exists() {
         let text = "This summary was not written by feedline: it has no verdict, so its figures are shown as they \
                     are, without a statement on whether they can be trusted.";
-        notices.push(Notice { tone: Tone::Doubtful, text: text.to_owned() });
+        notices.push(Notice { tone: PageTone::Doubtful, text: text.to_owned() });
     }
     notices
 }
 
 /// The order in which rules are listed: what needs attention first.
-const OUTCOMES: [(&str, &str, Tone); 4] = [
-    ("fail", "failed", Tone::Bad),
-    ("not-checkable", "not checkable", Tone::Doubtful),
-    ("note", "note", Tone::Doubtful),
-    ("pass", "pass", Tone::Good),
+const OUTCOMES: [(&str, &str, PageTone); 4] = [
+    ("fail", "failed", PageTone::Bad),
+    ("not-checkable", "not checkable", PageTone::Doubtful),
+    ("note", "note", PageTone::Doubtful),
+    ("pass", "pass", PageTone::Good),
 ];
 
-fn verdict(view: &RunView<'_>) -> Section {
-    let section = Section::new(
+fn verdict(view: &RunView<'_>) -> PageSection {
+    let section = PageSection::new(
         "verdict",
         "Verdict",
         "Whether the figures can be trusted: every rule, what it requires, what was observed, and what to do about it.",
@@ -159,7 +159,7 @@ fn verdict(view: &RunView<'_>) -> Section {
     if rules.is_empty() {
         return section.finding("This result has no verdict.".to_owned());
     }
-    let row = |rule: &Doc<'_>, word: &str, tone: Tone| {
+    let row = |rule: &Doc<'_>, word: &str, tone: PageTone| {
         let text = |name: &str| Cell::from(rule.at(name).text().unwrap_or_default());
         let outcome = Cell { text: word.to_owned(), ..rule.at("outcome").plain() }.toned(tone);
         vec![rule.at("rule").plain(), outcome, text("threshold"), text("evidence"), text("remedy")]
@@ -168,7 +168,7 @@ fn verdict(view: &RunView<'_>) -> Section {
     for (key, word, tone) in OUTCOMES {
         let rows = rules.iter().filter(|rule| rule.at("outcome").text() == Some(key));
         let rows = rows.map(|rule| row(rule, word, tone));
-        if tone == Tone::Good { passed.extend(rows) } else { open.extend(rows) }
+        if tone == PageTone::Good { passed.extend(rows) } else { open.extend(rows) }
     }
     let table = |caption: &str, rows| DataTable {
         caption: caption.to_owned(),
@@ -211,14 +211,14 @@ fn verdict_sentence(view: &RunView<'_>, rules: &[Doc<'_>]) -> String {
             failed.join(", ")
         ),
         Some("unverified") => format!(
-            "Unverified: no rule failed, but {} could not be checked, so the figures may or may not measure the storage.",
+            "Unverified: no rule failed, but {} could not be checked: the figures may not measure the storage.",
             unknown.join(", ")
         ),
         _ => "The verdict has a status that this version does not know.".to_owned(),
     }
 }
 
-fn headline(view: &RunView<'_>) -> Option<Section> {
+fn headline(view: &RunView<'_>) -> Option<PageSection> {
     let mut cards = Vec::new();
     for (prefix, name) in [("train", "training"), ("eval", "evaluation")] {
         cards.extend(phase_cards(view, prefix, name));
@@ -226,17 +226,26 @@ fn headline(view: &RunView<'_>) -> Option<Section> {
     cards.extend(checkpoint_cards(view));
     let mut add = |name: &str, cell: Cell, unit: &'static str| {
         if cell.text != "n/a" {
-            cards.push(Card { name: name.to_owned(), cell, unit, note: String::new(), tone: Tone::Neutral });
+            cards.push(Card {
+                name: name.to_owned(),
+                cell,
+                unit,
+                note: String::new(),
+                tone: PageTone::Neutral,
+            });
         }
     };
     add("run time", view.own.at("wall_seconds").cell(seconds), "");
-    add("CPU time", view.own.at("cpu_seconds").cell(|value| format!("{value:.1}")), "s");
+    add("CPU time", view.own.at("cpu_seconds").cell(seconds), "");
     add("peak memory", view.own.at("memory.peak_rss_bytes").cell(bytes), "");
-    let section =
-        Section::new("figures", "Headline figures", "The figures of the whole run, next to their targets.");
+    let section = PageSection::new(
+        "figures",
+        "Headline figures",
+        "The figures of the whole run, next to their targets.",
+    );
     (!cards.is_empty()).then(|| {
         let mut section = section;
-        section.blocks.push(Block::Cards(cards));
+        section.blocks.push(PageBlock::Cards(cards));
         section
     })
 }
@@ -250,15 +259,15 @@ fn phase_cards(view: &RunView<'_>, prefix: &str, name: &str) -> Vec<Card> {
         return Vec::new();
     }
     let (tone, target) = match metric("au_meet_expectation").text() {
-        Some("success") => (Tone::Good, "met"),
-        Some("fail") => (Tone::Bad, "not met"),
-        _ => (Tone::Neutral, "not determined"),
+        Some("success") => (PageTone::Good, "met"),
+        Some("fail") => (PageTone::Bad, "not met"),
+        _ => (PageTone::Neutral, "not determined"),
     };
     let target = match view.au_target() {
         Some(wanted) => format!("target {wanted:.0} %: {target}"),
         None => format!("target {target}"),
     };
-    let card = |what: &str, cell: Cell, unit: &'static str, note: String, tone: Tone| Card {
+    let card = |what: &str, cell: Cell, unit: &'static str, note: String, tone: PageTone| Card {
         name: format!("{what}, {name}"),
         cell,
         unit,
@@ -273,9 +282,9 @@ fn phase_cards(view: &RunView<'_>, prefix: &str, name: &str) -> Vec<Card> {
             metric("throughput_mean_samples_per_second").cell(rate),
             "samples/s",
             format!("{}{}", demand(view, prefix), spread("throughput_stdev_samples_per_second")),
-            Tone::Neutral,
+            PageTone::Neutral,
         ),
-        card("throughput", mib.cell(rate), "MiB/s", spread("io_stdev_MB_per_second"), Tone::Neutral),
+        card("throughput", mib.cell(rate), "MiB/s", spread("io_stdev_MB_per_second"), PageTone::Neutral),
     ]
 }
 
@@ -297,14 +306,14 @@ fn checkpoint_cards(view: &RunView<'_>) -> Vec<Card> {
             cell: rates.cell(significant),
             unit: "GiB/s",
             note: took.map_or(String::new(), |took| format!("{} each", seconds(took))),
-            tone: Tone::Neutral,
+            tone: PageTone::Neutral,
         })
     });
     cards.collect()
 }
 
 /// The benchmark's own ceiling.
-fn ceiling(view: &RunView<'_>) -> Option<Section> {
+fn ceiling(view: &RunView<'_>) -> Option<PageSection> {
     let own = view.own.at("calibration");
     if !own.exists() {
         return None;
@@ -324,7 +333,7 @@ fn ceiling(view: &RunView<'_>) -> Option<Section> {
             vec!["own time per step".into(), "".into(), own.at("harness_seconds_per_step").cell(seconds)],
         ],
     };
-    let section = Section::new(
+    let section = PageSection::new(
         "ceiling",
         "The benchmark's own ceiling",
         "The same plan on a backend that reads nothing: what feedline and this host can reach at most.",
@@ -351,7 +360,7 @@ fn ceiling_sentence(au: Option<f64>, highest: Option<f64>) -> Option<String> {
 }
 
 /// Errors and warnings.
-fn problems(view: &RunView<'_>) -> Option<Section> {
+fn problems(view: &RunView<'_>) -> Option<PageSection> {
     let kinds = view.own.at("errors").entries();
     let rows: Vec<Vec<Cell>> = kinds.iter().map(|(kind, tally)| error_row(kind, tally)).collect();
     let warnings: Vec<String> = view.own.at("warnings").each().iter().map(warning_text).collect();
@@ -364,7 +373,7 @@ fn problems(view: &RunView<'_>) -> Option<Section> {
         text_columns: 1,
         rows,
     };
-    let section = Section::new(
+    let section = PageSection::new(
         "problems",
         "Errors and warnings",
         "What went wrong and was counted, and what was warned of.",
@@ -373,7 +382,7 @@ fn problems(view: &RunView<'_>) -> Option<Section> {
         "Samples that could not be read are missing from their batches; the verdict says whether the run still counts."
             .to_owned()
     });
-    Some(warnings.into_iter().fold(section.finding(found).table(table), Section::text))
+    Some(warnings.into_iter().fold(section.finding(found).table(table), PageSection::text))
 }
 
 fn error_row(kind: &str, tally: &Doc<'_>) -> Vec<Cell> {
@@ -394,21 +403,21 @@ fn warning_text(warning: &Doc<'_>) -> String {
 }
 
 /// The plan, the environment and the command.
-fn repeat(view: &RunView<'_>, documents: &RunDocuments<'_>) -> Section {
-    let mut section = Section::new(
+fn repeat(view: &RunView<'_>, documents: &RunDocuments<'_>) -> PageSection {
+    let mut section = PageSection::new(
         "repeat",
         "Plan, environment and command",
         "What was planned, where it ran, and how to run it again.",
     );
     section = section.table(environment(view));
     if let Some(command) = view.own.at("command").text() {
-        section.blocks.push(Block::Text("The command of this run:".to_owned()));
-        section.blocks.push(Block::Command(command.to_owned()));
+        section.blocks.push(PageBlock::Text("The command of this run:".to_owned()));
+        section.blocks.push(PageBlock::Command(command.to_owned()));
     } else if view.own.exists() && documents.spec.is_some() {
         section
             .blocks
-            .push(Block::Text("The same workload again, from the folder of this result:".to_owned()));
-        section.blocks.push(Block::Command(format!("feedline run spec.yaml --ranks {}", view.ranks())));
+            .push(PageBlock::Text("The same workload again, from the folder of this result:".to_owned()));
+        section.blocks.push(PageBlock::Command(format!("feedline run spec.yaml --ranks {}", view.ranks())));
     }
     if let Some(spec) = documents.spec {
         section = section.source("The workload with all its settings (spec.yaml)", spec);

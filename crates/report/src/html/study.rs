@@ -4,68 +4,74 @@ use model::units::significant;
 use serde_json::Value;
 
 use super::doc::{Doc, percent, rate, seconds, whole};
-use super::parts::{Block, Cell, DataTable, Notice, Page, Section, Tone};
+use super::parts::{Cell, DataTable, HtmlPage, Notice, PageBlock, PageSection, PageTone};
 use crate::plot::{Bar, Figure, HeatMap, LineAxis, LinePlot, LineSeries, Plot, ReferenceLine, SeriesStyle};
 
-fn page(title: String, lead: String, study: &Doc<'_>, version: &str, sections: Vec<Section>) -> Page {
+fn page(title: String, lead: String, study: &Doc<'_>, version: &str, sections: Vec<PageSection>) -> HtmlPage {
     let mut notices = Vec::new();
     if study.at("simulated").flag() == Some(true) {
         let text = "The storage was simulated: times follow from its model, not from a device.".to_owned();
-        notices.push(Notice { tone: Tone::Doubtful, text });
+        notices.push(Notice { tone: PageTone::Doubtful, text });
     }
     let footer = format!("Made by feedline {version} from the files of the study.");
-    Page { title, lead, badge: None, notices, sections, footer }
+    HtmlPage { title, lead, badge: None, notices, sections, footer }
 }
 
 /// A figure that a sweep can compare: its name in the document, its label, and whether more is better.
-struct Measure {
+struct SweepMeasure {
     key: &'static str,
     label: &'static str,
     more: bool,
 }
 
 /// The figure that the speed-ups of a sweep compare.
-fn measure(study: &Doc<'_>) -> Measure {
+fn measure(study: &Doc<'_>) -> SweepMeasure {
     match study.at("speed_up_of").text() {
         Some("blocked_seconds") => {
-            Measure { key: "blocked_seconds", label: "seconds blocked by a save", more: false }
+            SweepMeasure { key: "blocked_seconds", label: "seconds blocked by a save", more: false }
         }
-        _ => Measure { key: "samples_per_second", label: "samples/s", more: true },
+        _ => SweepMeasure { key: "samples_per_second", label: "samples/s", more: true },
     }
 }
 
 /// A cell of a sweep.
-struct SweepCell<'a> {
+struct ShownCell<'a> {
     settings: Vec<String>,
     doc: Doc<'a>,
     speed_up: Option<f64>,
     interval: Option<(f64, f64)>,
 }
 
-impl<'a> SweepCell<'a> {
-    fn new(doc: Doc<'a>) -> SweepCell<'a> {
+impl<'a> ShownCell<'a> {
+    fn new(doc: Doc<'a>) -> ShownCell<'a> {
         let settings = doc.at("settings").entries().iter().map(|(_, value)| value.shown()).collect();
         let interval = doc.at("speed_up_interval");
         let interval = interval.at("0").number().zip(interval.at("1").number());
-        SweepCell { settings, speed_up: doc.at("speed_up").number(), interval, doc }
+        ShownCell { settings, speed_up: doc.at("speed_up").number(), interval, doc }
     }
 }
 
 /// The page of a sweep.
-pub fn sweep(document: &Value, version: &str) -> Page {
+pub fn sweep(document: &Value, version: &str) -> HtmlPage {
     let study = Doc::new(document);
-    let cells: Vec<SweepCell<'_>> = study.at("cells").each().into_iter().map(SweepCell::new).collect();
+    let cells: Vec<ShownCell<'_>> = study.at("cells").each().into_iter().map(ShownCell::new).collect();
     let first = study.at("cells.0.settings");
     let keys: Vec<String> = first.entries().iter().map(|(key, _)| (*key).to_owned()).collect();
     let measure = measure(&study);
-    let mut section = Section::new(
+    let mut section = PageSection::new(
         "sweep",
         "Speed-up",
-        "Each cell is a combination of settings, run several times. The speed-up compares its median with that of the first cell.",
+        "Each cell is a combination of settings, run several times. A speed-up compares medians with the first cell.",
     );
     section = section.finding(best_sentence(&keys, &cells)).finding(knee_sentence(&keys, &cells));
     section = section.plot(
         "sweep",
+        "Medians; whiskers are 95 % intervals",
+        Plot::Bars(medians(&keys, &cells, &measure)),
+        None,
+    );
+    section = section.plot(
+        "sweep-speed-up",
         "Median speed-up over the first cell; whiskers are 95 % intervals",
         Plot::Lines(curves(&keys, &cells)),
         None,
@@ -82,13 +88,13 @@ pub fn sweep(document: &Value, version: &str) -> Page {
     page(name, lead, &study, version, sections)
 }
 
-fn described(keys: &[String], cell: &SweepCell<'_>) -> String {
+fn described(keys: &[String], cell: &ShownCell<'_>) -> String {
     let parts: Vec<String> =
         keys.iter().zip(&cell.settings).map(|(key, value)| format!("{key}={value}")).collect();
     parts.join(", ")
 }
 
-fn best_sentence(keys: &[String], cells: &[SweepCell<'_>]) -> Option<String> {
+fn best_sentence(keys: &[String], cells: &[ShownCell<'_>]) -> Option<String> {
     let there = cells.iter().filter_map(|cell| Some((cell, cell.speed_up?)));
     let (best, speed_up) = there.max_by(|one, other| one.1.total_cmp(&other.1))?;
     let sure = best.interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:.2} to {high:.2})"));
@@ -100,8 +106,8 @@ fn best_sentence(keys: &[String], cells: &[SweepCell<'_>]) -> Option<String> {
     })
 }
 
-/// The smallest value of the first setting that reaches nearly the best speed, with the other settings of the best cell.
-fn knee_sentence(keys: &[String], cells: &[SweepCell<'_>]) -> Option<String> {
+/// The smallest value of the first setting that nearly reaches the best speed, with the other settings of that cell.
+fn knee_sentence(keys: &[String], cells: &[ShownCell<'_>]) -> Option<String> {
     let (key, known) = (keys.first()?, cells.iter().filter_map(|cell| Some((cell, cell.speed_up?))));
     let (best_cell, best) = known.max_by(|one, other| one.1.total_cmp(&other.1))?;
     let others = best_cell.settings.get(1..)?;
@@ -126,7 +132,7 @@ fn knee_sentence(keys: &[String], cells: &[SweepCell<'_>]) -> Option<String> {
 
 /// The values of the first key along the x axis, a line for each combination of the others. Values that are not numbers
 /// are numbered.
-fn curves(keys: &[String], cells: &[SweepCell<'_>]) -> LinePlot {
+fn curves(keys: &[String], cells: &[ShownCell<'_>]) -> LinePlot {
     let values: Vec<&str> = {
         let mut values: Vec<&str> = Vec::new();
         for cell in cells {
@@ -177,7 +183,43 @@ fn curves(keys: &[String], cells: &[SweepCell<'_>]) -> LinePlot {
     }
 }
 
-fn grid(rows: &str, columns: &str, cells: &[SweepCell<'_>], measure: &Measure) -> HeatMap {
+/// The compared figure of each cell: the values of the first key as groups, the others as series.
+fn medians(keys: &[String], cells: &[ShownCell<'_>], measure: &SweepMeasure) -> Figure {
+    let (mut groups, mut series): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    let place = |names: &mut Vec<String>, name: String| {
+        names.iter().position(|known| *known == name).unwrap_or_else(|| {
+            names.push(name);
+            names.len() - 1
+        })
+    };
+    let mut found = Vec::new();
+    for cell in cells {
+        let others = keys.iter().zip(&cell.settings).skip(1);
+        let name = others.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ");
+        let group = place(&mut groups, cell.settings.first().cloned().unwrap_or_default());
+        let line = place(&mut series, name);
+        let figure = cell.doc.at(measure.key);
+        let ends = figure.at("interval");
+        let whisker = ends.at("0").number().zip(ends.at("1").number());
+        let whisker = whisker.or(ends.at("low").number().zip(ends.at("high").number()));
+        let simulated = cell.doc.at("simulated").flag() == Some(true);
+        let bar = figure.at("median").number().map(|value| Bar { value, whisker, simulated });
+        found.push((group, line, bar));
+    }
+    let mut bars = vec![vec![None; series.len()]; groups.len()];
+    found.into_iter().for_each(|(group, line, bar)| bars[group][line] = bar);
+    Figure {
+        title: format!("{} of each cell", measure.label),
+        x_label: keys.first().cloned().unwrap_or_default(),
+        y_label: measure.label.to_owned(),
+        groups,
+        series,
+        bars,
+        ..Figure::default()
+    }
+}
+
+fn grid(rows: &str, columns: &str, cells: &[ShownCell<'_>], measure: &SweepMeasure) -> HeatMap {
     let of = |index: usize| -> Vec<String> {
         let mut values: Vec<String> = Vec::new();
         for cell in cells.iter().filter_map(|cell| cell.settings.get(index)) {
@@ -210,9 +252,9 @@ fn grid(rows: &str, columns: &str, cells: &[SweepCell<'_>], measure: &Measure) -
     }
 }
 
-fn cells_table(keys: &[String], cells: &[SweepCell<'_>], measure: &Measure) -> DataTable {
+fn cells_table(keys: &[String], cells: &[ShownCell<'_>], measure: &SweepMeasure) -> DataTable {
     let with_saves = !measure.more;
-    let row = |cell: &SweepCell<'_>| -> Vec<Cell> {
+    let row = |cell: &ShownCell<'_>| -> Vec<Cell> {
         let mut row: Vec<Cell> = cell.settings.iter().map(|value| value.clone().into()).collect();
         let of = |key: &str| cell.doc.at(key);
         row.push(of("samples_per_second.median").cell(rate));
@@ -227,7 +269,7 @@ fn cells_table(keys: &[String], cells: &[SweepCell<'_>], measure: &Measure) -> D
         row.push(interval.into());
         row.push(of("samples_per_second.values").each().len().to_string().into());
         let notes: Vec<String> = of("notes").each().iter().map(Doc::shown).collect();
-        let tone = if of("broken").each().is_empty() { Tone::Neutral } else { Tone::Bad };
+        let tone = if of("broken").each().is_empty() { PageTone::Neutral } else { PageTone::Bad };
         row.push(Cell::from(notes.join("; ")).toned(tone));
         row
     };
@@ -243,9 +285,9 @@ fn cells_table(keys: &[String], cells: &[SweepCell<'_>], measure: &Measure) -> D
     }
 }
 
-fn ceiling(study: &Doc<'_>) -> Section {
+fn ceiling(study: &Doc<'_>) -> PageSection {
     let own = study.at("calibration");
-    let section = Section::new(
+    let section = PageSection::new(
         "ceiling",
         "The benchmark's own ceiling",
         "The same plan on a backend that reads nothing: what feedline and this host can reach at most.",
@@ -263,8 +305,8 @@ fn ceiling(study: &Doc<'_>) -> Section {
 }
 
 /// The settings of a study, as its document has them.
-fn settings(study: &Doc<'_>) -> Section {
-    let section = Section::new("settings", "Settings", "What was asked for, and which version ran it.");
+fn settings(study: &Doc<'_>) -> PageSection {
+    let section = PageSection::new("settings", "Settings", "What was asked for, and which version ran it.");
     let section = section.table(DataTable {
         caption: "Study".to_owned(),
         header: ["what", "value"].map(str::to_owned).into(),
@@ -290,14 +332,14 @@ fn settings(study: &Doc<'_>) -> Section {
 }
 
 /// The page of a capacity search.
-pub fn capacity(document: &Value, version: &str) -> Page {
+pub fn capacity(document: &Value, version: &str) -> HtmlPage {
     let study = Doc::new(document);
     let trials = study.at("trials").each();
     let target = study.at("au_target_percent").number();
-    let section = Section::new(
+    let section = PageSection::new(
         "capacity",
         "Accelerators that the storage can feed",
-        "AU for each number of emulated accelerators that was tried. The answer is the largest number that meets the target.",
+        "AU for each number of accelerators that was tried. The answer is the largest number that meets the target.",
     );
     let statement = study.at("confidence.statement").text().map(|text| format!("Confidence: {text}."));
     let limit = (study.at("instrument_is_the_limit").flag() == Some(true)).then(|| {
@@ -319,7 +361,7 @@ pub fn capacity(document: &Value, version: &str) -> Page {
             ends.map_or("n/a".to_owned(), |(low, high)| format!("{low:.2} to {high:.2}")).into(),
             trial.at("mb_per_second").cell(rate),
             trial.at("steps").cell(whole),
-            word.toned(if met == Some(true) { Tone::Good } else { Tone::Bad }),
+            word.toned(if met == Some(true) { PageTone::Good } else { PageTone::Bad }),
         ]
     };
     let table = DataTable {
@@ -331,11 +373,11 @@ pub fn capacity(document: &Value, version: &str) -> Page {
         text_columns: 0,
     };
     let mut evidence =
-        Section::new("evidence", "Confidence", "What the answer rests on, and what it does not cover.");
+        PageSection::new("evidence", "Confidence", "What the answer rests on, and what it does not cover.");
     for key in ["confidence.evidence", "confidence.not_covered"] {
         let lead = if key.ends_with("covered") { "Not covered: " } else { "" };
         let lines = study.at(key).each();
-        evidence.blocks.extend(lines.iter().map(|line| Block::Text(format!("{lead}{}.", line.shown()))));
+        evidence.blocks.extend(lines.iter().map(|line| PageBlock::Text(format!("{lead}{}.", line.shown()))));
     }
     let sections = vec![
         section.plot("capacity", caption, plot, None).table(table),
@@ -349,8 +391,11 @@ pub fn capacity(document: &Value, version: &str) -> Page {
     page(name, lead, &study, version, sections)
 }
 
+/// Two coordinates, or the ends of an interval.
+type Pair = (f64, f64);
+
 fn capacity_plot(trials: &[Doc<'_>], target: Option<f64>) -> LinePlot {
-    let mut points: Vec<((f64, f64), Option<(f64, f64)>)> = Vec::new();
+    let mut points: Vec<(Pair, Option<Pair>)> = Vec::new();
     for trial in trials {
         let (Some(ranks), Some(au)) = (trial.at("ranks").number(), trial.at("au_percent").number()) else {
             continue;
@@ -374,7 +419,7 @@ fn capacity_plot(trials: &[Doc<'_>], target: Option<f64>) -> LinePlot {
 }
 
 /// The page of a stall analysis.
-pub fn stall(document: &Value, version: &str) -> Page {
+pub fn stall(document: &Value, version: &str) -> HtmlPage {
     let study = Doc::new(document);
     let parts = [
         ("compute", "parts.compute_seconds", "parts.ingestion_mb_per_second"),
@@ -416,7 +461,7 @@ pub fn stall(document: &Value, version: &str) -> Page {
         text_columns: 1,
     };
     let verdict = study.at("verdict").text().map(|text| format!("{}.", capitalised(text)));
-    let section = Section::new(
+    let section = PageSection::new(
         "stall",
         "Why accelerators wait",
         "The time of the steps: computing, waiting for preprocessing, and waiting for the storage.",
@@ -433,9 +478,9 @@ pub fn stall(document: &Value, version: &str) -> Page {
     page(name, lead, &study, version, vec![section, what_if(&study), settings(&study)])
 }
 
-fn what_if(study: &Doc<'_>) -> Section {
+fn what_if(study: &Doc<'_>) -> PageSection {
     let points: Vec<Doc<'_>> = study.at("what_if").each();
-    let section = Section::new(
+    let section = PageSection::new(
         "what-if",
         "What a cache would gain",
         "The predicted throughput if a share of the bytes came from memory.",

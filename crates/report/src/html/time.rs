@@ -5,7 +5,7 @@ use model::timeline::Timeline;
 use model::units::{Bytes, Nanos, significant};
 
 use super::doc::{Doc, percent, rate, seconds, share, whole};
-use super::parts::{Cell, DataTable, Section};
+use super::parts::{Cell, DataTable, PageSection};
 use super::run::RunView;
 use crate::plot::{Bar, Figure, LineAxis, LinePlot, LineSeries, Plot, SeriesStyle, ValueUnit};
 
@@ -29,7 +29,7 @@ const MOST_ROWS: usize = 20;
 const MOST_BARS: usize = 120;
 
 /// The time of each epoch by what it was used for.
-pub(super) fn per_epoch(view: &RunView<'_>, phase: Phase) -> Option<Section> {
+pub(super) fn per_epoch(view: &RunView<'_>, phase: Phase) -> Option<PageSection> {
     let epochs = view.epochs(phase);
     if epochs.is_empty() {
         return None;
@@ -38,7 +38,7 @@ pub(super) fn per_epoch(view: &RunView<'_>, phase: Phase) -> Option<Section> {
         Phase::Train => ("time", "Where the time went", "time-per-epoch"),
         Phase::Eval => ("time-eval", "Where the time of evaluation went", "time-per-evaluation"),
     };
-    let section = Section::new(
+    let section = PageSection::new(
         id,
         title,
         "How an average rank spent each epoch. Waiting is time without data; barrier is time spent waiting for slower \
@@ -157,7 +157,7 @@ fn epochs_table(view: &RunView<'_>, epochs: &[Doc<'_>]) -> DataTable {
 
 /// What happened in a piece of the run.
 #[derive(Clone, Copy, Debug, Default)]
-struct Piece {
+struct TimePiece {
     /// Seconds from the start, and the length.
     at: f64,
     length: f64,
@@ -183,19 +183,19 @@ const FEWEST_POINTS: usize = 60;
 const STEPS_TOGETHER: f64 = 8.0;
 
 /// Throughput and waiting over time.
-pub(super) fn timeline(view: &RunView<'_>) -> Option<Section> {
+pub(super) fn timeline(view: &RunView<'_>) -> Option<PageSection> {
     let (pieces, epochs) = pieces(view.ledger?);
     if pieces.len() < 2 {
         return None;
     }
-    let section = Section::new(
+    let section = PageSection::new(
         "timeline",
         "Over time",
-        "Throughput and waiting from the start of training; dotted lines are the borders of epochs. Drag across a plot to enlarge a part \
-         of it; double-click to see all of it again.",
+        "Throughput and waiting from the start of training; dotted lines are the borders of epochs. Drag across a \
+         plot to enlarge a part of it; double-click to see all of it again.",
     );
     let mib = |bytes: u64, length: f64| bytes as f64 / f64::from(1 << 20) / length;
-    let line = |name: &str, value: &dyn Fn(&Piece) -> f64| LineSeries {
+    let line = |name: &str, value: &dyn Fn(&TimePiece) -> f64| LineSeries {
         name: name.to_owned(),
         points: pieces.iter().map(|piece| (piece.at, value(piece))).collect(),
         style: SeriesStyle::Steps,
@@ -240,7 +240,7 @@ pub(super) fn timeline(view: &RunView<'_>) -> Option<Section> {
 }
 
 /// The run as pieces of equal or nearly equal length, and its epochs.
-fn pieces(ledger: &Ledger) -> (Vec<Piece>, Vec<EpochSpan>) {
+fn pieces(ledger: &Ledger) -> (Vec<TimePiece>, Vec<EpochSpan>) {
     let mut phases: Vec<(u64, Phase)> = Vec::new();
     for phase in [Phase::Train, Phase::Eval] {
         phases.extend(ledger.epochs(phase).into_iter().map(|epoch| (epoch, phase)));
@@ -268,7 +268,7 @@ fn pieces(ledger: &Ledger) -> (Vec<Piece>, Vec<EpochSpan>) {
 }
 
 /// A phase as pieces that cover all of it, also the time after the last batch.
-fn phase_pieces(line: &Timeline, at: f64, length: f64, together: usize) -> Vec<Piece> {
+fn phase_pieces(line: &Timeline, at: f64, length: f64, together: usize) -> Vec<TimePiece> {
     let intervals = line.intervals();
     let size = line.interval().seconds() * together as f64;
     // The last piece has the rest, unless that is short: then it is part of the one before.
@@ -279,7 +279,7 @@ fn phase_pieces(line: &Timeline, at: f64, length: f64, together: usize) -> Vec<P
         let from = (number * together).min(intervals.len());
         let to = if is_last { intervals.len() } else { (from + together).min(intervals.len()) };
         let end = if is_last { length } else { start + size };
-        let mut piece = Piece { at: at + start, length: (end - start).max(1e-9), ..Piece::default() };
+        let mut piece = TimePiece { at: at + start, length: (end - start).max(1e-9), ..TimePiece::default() };
         for interval in &intervals[from..to] {
             piece.bytes += interval.bytes;
             piece.samples += interval.samples;
@@ -322,7 +322,7 @@ fn from_storage(epochs: &[EpochSpan]) -> Option<LineSeries> {
     Some(LineSeries { name, points, style: SeriesStyle::Steps, ..LineSeries::default() })
 }
 
-fn variation(pieces: &[Piece]) -> Option<String> {
+fn variation(pieces: &[TimePiece]) -> Option<String> {
     let mut rates: Vec<f64> = pieces.iter().map(|piece| piece.bytes as f64 / piece.length).collect();
     rates.sort_by(f64::total_cmp);
     let at = |share: f64| rates[((rates.len() - 1) as f64 * share) as usize];
@@ -348,7 +348,7 @@ fn variation(pieces: &[Piece]) -> Option<String> {
     })
 }
 
-fn storage_sentence(epochs: &[EpochSpan], pieces: &[Piece]) -> Option<String> {
+fn storage_sentence(epochs: &[EpochSpan], pieces: &[TimePiece]) -> Option<String> {
     let stored = epochs.iter().map(|epoch| epoch.storage_bytes).sum::<Option<u64>>()?;
     let asked: u64 = pieces.iter().map(|piece| piece.bytes).sum();
     let share = 100.0 * stored as f64 / asked.max(1) as f64;
@@ -365,11 +365,11 @@ fn storage_sentence(epochs: &[EpochSpan], pieces: &[Piece]) -> Option<String> {
 }
 
 /// A table of at most 40 rows: neighbours are added up.
-fn numbers_table(pieces: &[Piece], ranks: f64) -> DataTable {
+fn numbers_table(pieces: &[TimePiece], ranks: f64) -> DataTable {
     let size = pieces.len().div_ceil(40).max(1);
-    let row = |group: &[Piece]| -> Vec<Cell> {
+    let row = |group: &[TimePiece]| -> Vec<Cell> {
         let length: f64 = group.iter().map(|piece| piece.length).sum();
-        let sum = |of: fn(&Piece) -> f64| group.iter().map(of).sum::<f64>();
+        let sum = |of: fn(&TimePiece) -> f64| group.iter().map(of).sum::<f64>();
         let bytes = sum(|piece| piece.bytes as f64) / f64::from(1 << 20) / length;
         let waited = 100.0 * sum(|piece| piece.wait.seconds()) / length / ranks;
         let samples = sum(|piece| piece.samples as f64) / length;
@@ -406,7 +406,7 @@ mod tests {
     #[test]
     fn the_pieces_cover_the_whole_run_and_hold_every_byte() {
         let (pieces, epochs) = pieces(&early());
-        let sum = |of: fn(&Piece) -> f64| pieces.iter().map(of).sum::<f64>();
+        let sum = |of: fn(&TimePiece) -> f64| pieces.iter().map(of).sum::<f64>();
         assert!((sum(|piece| piece.length) - 6.0).abs() < 1e-6);
         assert_eq!(pieces.iter().map(|piece| piece.bytes).sum::<u64>(), 200 << 20);
         assert_eq!(pieces.iter().map(|piece| piece.samples).sum::<u64>(), 800);

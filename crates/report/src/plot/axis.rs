@@ -13,7 +13,7 @@ pub enum ValueUnit {
 
 /// How values are placed along an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scale {
+pub enum AxisScale {
     /// From 0, or from the lowest value.
     #[default]
     Linear,
@@ -25,13 +25,13 @@ pub enum Scale {
 /// The most nines of a share: 99.9999 %.
 const MOST_NINES: f64 = 6.0;
 
-impl Scale {
+impl AxisScale {
     /// The coordinate of a value, in which the axis is linear.
     pub(super) fn coordinate(self, value: f64) -> f64 {
         match self {
-            Scale::Linear => value,
-            Scale::Log => value.max(f64::MIN_POSITIVE).log10(),
-            Scale::Percentile => (-(1.0 - value).max(0.0).log10()).clamp(0.0, MOST_NINES),
+            AxisScale::Linear => value,
+            AxisScale::Log => value.max(f64::MIN_POSITIVE).log10(),
+            AxisScale::Percentile => (-(1.0 - value).max(0.0).log10()).clamp(0.0, MOST_NINES),
         }
     }
 }
@@ -39,7 +39,7 @@ impl Scale {
 /// An axis with its range.
 #[derive(Clone, Debug)]
 pub(super) struct AxisRange {
-    pub scale: Scale,
+    pub scale: AxisScale,
     pub unit: ValueUnit,
     low: f64,
     high: f64,
@@ -50,36 +50,36 @@ impl AxisRange {
     /// An axis for these values. A linear axis of a figure starts at 0; `tight` starts and ends with the values.
     pub(super) fn of(
         values: impl Iterator<Item = f64> + Clone,
-        scale: Scale,
+        scale: AxisScale,
         unit: ValueUnit,
         tight: bool,
     ) -> AxisRange {
-        let finite = values.filter(|value| value.is_finite() && (scale != Scale::Log || *value > 0.0));
+        let finite = values.filter(|value| value.is_finite() && (scale != AxisScale::Log || *value > 0.0));
         let coordinates = finite.map(|value| scale.coordinate(value));
         let least = coordinates.clone().fold(f64::INFINITY, f64::min);
         let most = coordinates.fold(f64::NEG_INFINITY, f64::max);
         let (least, most) = if least <= most { (least, most) } else { (0.0, 1.0) };
         match scale {
-            Scale::Linear => {
+            AxisScale::Linear => {
                 let low = if tight { least } else { least.min(0.0) };
                 let step = tick_step(most - low);
                 let high = if tight { most } else { step * (most / step).ceil().max(1.0) };
                 AxisRange { scale, unit, low, high: if high > low { high } else { low + step }, step }
             }
-            Scale::Log => {
+            AxisScale::Log => {
                 let (low, high) = (least.floor(), most.ceil());
                 AxisRange { scale, unit, low, high: if high > low { high } else { low + 1.0 }, step: 1.0 }
             }
-            Scale::Percentile => AxisRange { scale, unit, low: 0.0, high: most.max(2.0), step: 1.0 },
+            AxisScale::Percentile => AxisRange { scale, unit, low: 0.0, high: most.max(2.0), step: 1.0 },
         }
     }
 
     /// The same axis, wide enough for this value.
     pub(super) fn reaching(self, value: Option<f64>) -> AxisRange {
         let ends =
-            [self.low, self.high].map(|end| if self.scale == Scale::Log { 10f64.powf(end) } else { end });
+            [self.low, self.high].map(|end| if self.scale == AxisScale::Log { 10f64.powf(end) } else { end });
         match value {
-            Some(value) if self.scale != Scale::Percentile => {
+            Some(value) if self.scale != AxisScale::Percentile => {
                 AxisRange::of(ends.into_iter().chain([value]), self.scale, self.unit, false)
             }
             _ => self,
@@ -94,20 +94,20 @@ impl AxisRange {
     /// The ticks, with their labels.
     pub(super) fn ticks(&self) -> Vec<(f64, String)> {
         match self.scale {
-            Scale::Linear => {
+            AxisScale::Linear => {
                 let first = (self.low / self.step).ceil() as i64;
                 let last = ((self.high + self.step * 1e-9) / self.step).floor() as i64;
                 let values = (first..=last).map(|tick| tick as f64 * self.step);
                 values.map(|value| (value, self.text(value, self.step))).collect()
             }
-            Scale::Log => {
+            AxisScale::Log => {
                 let (first, last) = (self.low.round() as i32, self.high.round() as i32);
                 // About six labels.
                 let every = ((last - first) / 6).max(1) as usize;
                 let values = (first..=last).step_by(every).map(|power| 10f64.powi(power));
                 values.map(|value| (value, self.text(value, value))).collect()
             }
-            Scale::Percentile => {
+            AxisScale::Percentile => {
                 let shares = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999_999];
                 let names = ["0", "50", "90", "99", "99.9", "99.99", "99.999", "99.9999"];
                 let there = shares.into_iter().zip(names);
@@ -178,24 +178,27 @@ mod tests {
             assert!(ticks.iter().all(|(value, _)| (0.0..=1.0).contains(&axis.place(*value))));
             ticks.into_iter().map(|(_, label)| label).collect()
         };
-        assert_eq!(labels(&[3.0, 9.0], Scale::Linear, ValueUnit::Number), ["0", "2", "4", "6", "8", "10"]);
         assert_eq!(
-            labels(&[3e-6, 0.004], Scale::Log, ValueUnit::Duration),
+            labels(&[3.0, 9.0], AxisScale::Linear, ValueUnit::Number),
+            ["0", "2", "4", "6", "8", "10"]
+        );
+        assert_eq!(
+            labels(&[3e-6, 0.004], AxisScale::Log, ValueUnit::Duration),
             ["1 us", "10 us", "100 us", "1 ms", "10 ms"]
         );
         assert_eq!(
-            labels(&[0.0, 0.999], Scale::Percentile, ValueUnit::Number),
+            labels(&[0.0, 0.999], AxisScale::Percentile, ValueUnit::Number),
             ["0", "50", "90", "99", "99.9"]
         );
-        assert_eq!(labels(&[], Scale::Linear, ValueUnit::Number).len(), 6, "an empty plot has an axis");
+        assert_eq!(labels(&[], AxisScale::Linear, ValueUnit::Number).len(), 6, "an empty plot has an axis");
     }
 
     #[test]
     fn values_are_placed_by_the_scale() {
-        let log = AxisRange::of([1.0, 100.0].into_iter(), Scale::Log, ValueUnit::Number, false);
+        let log = AxisRange::of([1.0, 100.0].into_iter(), AxisScale::Log, ValueUnit::Number, false);
         assert!((log.place(10.0) - 0.5).abs() < 1e-9);
         assert!(log.place(0.0).abs() < 1e-9, "a value that a scale cannot show is at its start");
-        let shares = AxisRange::of([0.9999].into_iter(), Scale::Percentile, ValueUnit::Number, false);
+        let shares = AxisRange::of([0.9999].into_iter(), AxisScale::Percentile, ValueUnit::Number, false);
         assert!((shares.place(0.99) - 0.5).abs() < 1e-9);
     }
 }

@@ -2,7 +2,7 @@
 //! intervals, or stacked.
 
 use super::axis::{number, tick_step};
-use super::svg::{Area, LETTER, LINE, Medium, Svg, legend_places, shortened};
+use super::svg::{Area, LETTER, LINE, PlotMedium, Svg, legend_places, shortened};
 
 /// The data of a plot.
 #[derive(Clone, Debug, Default)]
@@ -52,7 +52,7 @@ const NARROWEST: f64 = 540.0;
 const WIDEST: f64 = 1000.0;
 
 impl Figure {
-    pub fn svg(&self, medium: Medium) -> String {
+    pub fn svg(&self, medium: PlotMedium) -> String {
         let frame = PlotFrame::of(self, medium);
         let (width, height) = (frame.right + RIGHT, frame.bottom + 3.0 * LINE);
         let mut svg = Svg::new(medium, width, height, &self.title);
@@ -190,13 +190,13 @@ struct PlotFrame {
 }
 
 impl PlotFrame {
-    fn of(figure: &Figure, medium: Medium) -> PlotFrame {
+    fn of(figure: &Figure, medium: PlotMedium) -> PlotFrame {
         let series = if figure.stacked { 1.0 } else { figure.series.len().max(1) as f64 };
         let groups = figure.groups.len().max(1) as f64;
         let wanted = if series > 8.0 { 14.0 } else { 34.0 };
         let title = match medium {
-            Medium::Page => 0.0,
-            Medium::Print => LETTER * 1.25 * figure.title.chars().count() as f64,
+            PlotMedium::Page => 0.0,
+            PlotMedium::Print => LETTER * 1.25 * figure.title.chars().count() as f64,
         };
         let asked = groups * (series * wanted + 22.0);
         // Many groups become narrower, down to a width at which bars can still be told apart.
@@ -207,7 +207,7 @@ impl PlotFrame {
         let bar = ((group - gap) / series).min(72.0);
         let gap = group - bar * series;
         let right = LEFT + width;
-        let first = if medium == Medium::Page { 16.0 } else { 24.0 + 1.3 * LINE };
+        let first = if medium == PlotMedium::Page { 16.0 } else { 24.0 + 1.3 * LINE };
         let legend = legend_places(&figure.series, LEFT, right, first);
         let top = legend.last().map_or(first + 2.0, |(_, y)| y + 26.0);
         let reach = |bar: &Bar| bar.whisker.map_or(bar.value, |(_, high)| high.max(bar.value));
@@ -249,7 +249,7 @@ mod tests {
     fn every_bar_is_drawn_within_the_frame() {
         for (groups, series) in [(1, 1), (4, 2), (3, 12)] {
             let figure = figure(groups, series);
-            let (svg, frame) = (figure.svg(Medium::Print), PlotFrame::of(&figure, Medium::Print));
+            let (svg, frame) = (figure.svg(PlotMedium::Print), PlotFrame::of(&figure, PlotMedium::Print));
             assert_eq!(svg.matches("class=\"bar\"").count(), groups * series);
             assert_eq!(svg.matches("stroke-width=\"1.2\"").count(), groups * series, "one whisker each");
             let legend = if series > 1 { series } else { 0 };
@@ -263,19 +263,19 @@ mod tests {
     fn text_is_escaped_and_missing_values_are_marked() {
         let mut figure = figure(2, 2);
         figure.bars[1][0] = None;
-        let svg = figure.svg(Medium::Print);
+        let svg = figure.svg(PlotMedium::Print);
         assert!(svg.contains("a &lt; b &amp; c") && !svg.contains("a < b"));
         assert_eq!(svg.matches("class=\"bar\"").count(), 3);
         assert_eq!(svg.matches(">x</text>").count(), 1);
-        assert_eq!(Figure { sparse: true, ..figure }.svg(Medium::Print).matches(">x</text>").count(), 0);
+        assert_eq!(Figure { sparse: true, ..figure }.svg(PlotMedium::Print).matches(">x</text>").count(), 0);
     }
 
     #[test]
     fn a_stack_is_as_high_as_its_sum() {
         let figure = Figure { stacked: true, ..figure(2, 3) };
-        let frame = PlotFrame::of(&figure, Medium::Print);
+        let frame = PlotFrame::of(&figure, PlotMedium::Print);
         assert!((frame.most - 600.0).abs() < 1e-9, "three parts of 200: {}", frame.most);
-        let svg = figure.svg(Medium::Print);
+        let svg = figure.svg(PlotMedium::Print);
         let of = |attribute: &str| -> Vec<f64> {
             let bars = svg.lines().filter(|line| line.contains("class=\"bar\""));
             let value = |line: &str| line.split(attribute).nth(1).unwrap().split('"').next().unwrap().parse();
@@ -299,22 +299,22 @@ mod tests {
     fn the_reference_line_is_within_the_frame() {
         let line = Some(ReferenceLine { value: 5000.0, label: "a < b".to_owned() });
         let figure = Figure { line, ..figure(2, 1) };
-        let frame = PlotFrame::of(&figure, Medium::Print);
+        let frame = PlotFrame::of(&figure, PlotMedium::Print);
         assert!(frame.most >= 5000.0, "{}", frame.most);
-        let svg = figure.svg(Medium::Print);
+        let svg = figure.svg(PlotMedium::Print);
         assert_eq!(svg.matches("class=\"reference\"").count(), 1);
         assert!(svg.contains(">a &lt; b</text>"));
     }
 
     #[test]
     fn an_empty_figure_is_valid() {
-        assert!(Figure::default().svg(Medium::Print).ends_with("</svg>\n"));
+        assert!(Figure::default().svg(PlotMedium::Print).ends_with("</svg>\n"));
         let mut figure = figure(1, 1);
         figure.bars[0][0] = Some(Bar { value: 0.0, whisker: None, simulated: true });
-        assert!(!figure.svg(Medium::Print).contains("NaN"));
+        assert!(!figure.svg(PlotMedium::Print).contains("NaN"));
         assert!(
-            figure.svg(Medium::Print).contains("stroke-dasharray")
-                && figure.svg(Medium::Print).contains("MB/s (simulated)")
+            figure.svg(PlotMedium::Print).contains("stroke-dasharray")
+                && figure.svg(PlotMedium::Print).contains("MB/s (simulated)")
         );
     }
 }

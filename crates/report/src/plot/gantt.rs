@@ -2,8 +2,8 @@
 
 use model::units::Nanos;
 
-use super::axis::{AxisRange, Scale, ValueUnit};
-use super::svg::{Area, LETTER, LINE, Medium, Svg, legend_places, shortened};
+use super::axis::{AxisRange, AxisScale, ValueUnit};
+use super::svg::{Area, LETTER, LINE, PlotMedium, Svg, legend_places, shortened};
 
 /// The data of a chart.
 #[derive(Clone, Debug, Default)]
@@ -36,10 +36,10 @@ const ROW: f64 = 22.0;
 const NARROWEST: f64 = 1.5;
 
 impl Gantt {
-    pub fn svg(&self, medium: Medium) -> String {
+    pub fn svg(&self, medium: PlotMedium) -> String {
         let widest = self.rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).min(28);
         let left = 16.0 + LETTER * widest as f64;
-        let first = if medium == Medium::Page { 16.0 } else { 24.0 + 1.3 * LINE };
+        let first = if medium == PlotMedium::Page { 16.0 } else { 24.0 + 1.3 * LINE };
         let legend = legend_places(&self.kinds, left, left + WIDTH, first);
         let top = legend.last().map_or(first, |(_, y)| y + 16.0);
         let bottom = top + ROW * self.rows.len() as f64;
@@ -47,7 +47,7 @@ impl Gantt {
         svg.title(left, &self.title);
         svg.legend(&self.kinds, &legend);
         let ends = self.rows.iter().flat_map(|row| &row.spans).flat_map(|span| [span.from, span.to]);
-        let axis = AxisRange::of(ends, Scale::Linear, ValueUnit::Duration, true);
+        let axis = AxisRange::of(ends, AxisScale::Linear, ValueUnit::Duration, true);
         for (value, label) in axis.ticks() {
             let x = left + WIDTH * axis.place(value);
             svg.grid_line(&format!("M{x:.1} {top:.1}V{bottom:.1}"));
@@ -93,9 +93,9 @@ mod tests {
                 GanttRow { name: "two".to_owned(), spans: vec![span(0, 5.0, 6.0)] },
             ],
         };
-        let svg = chart.svg(Medium::Print);
+        let svg = chart.svg(PlotMedium::Print);
         assert_eq!(svg.matches("class=\"span\"").count(), 3);
         assert!(svg.contains("width=\"1.5\"") && svg.contains("one: drained 8.00 s"), "{svg}");
-        assert!(Gantt::default().svg(Medium::Page).ends_with("</svg>\n"));
+        assert!(Gantt::default().svg(PlotMedium::Page).ends_with("</svg>\n"));
     }
 }

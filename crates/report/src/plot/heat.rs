@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::svg::{LETTER, LINE, Medium, Svg, shortened};
+use super::svg::{LETTER, LINE, PlotMedium, Svg, shortened};
 
 /// The data of a map.
 #[derive(Clone, Debug, Default)]
@@ -52,7 +52,7 @@ impl HeatFrame {
 }
 
 impl HeatMap {
-    pub fn svg(&self, medium: Medium) -> String {
+    pub fn svg(&self, medium: PlotMedium) -> String {
         let frame = self.frame(medium);
         let height = frame.cell.1 * self.rows.len() as f64;
         let bottom = frame.top + height;
@@ -65,7 +65,7 @@ impl HeatMap {
         svg.finish()
     }
 
-    fn frame(&self, medium: Medium) -> HeatFrame {
+    fn frame(&self, medium: PlotMedium) -> HeatFrame {
         let values = || self.values.iter().flatten().flatten();
         let low = values().copied().fold(f64::INFINITY, f64::min);
         let high = values().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -76,7 +76,7 @@ impl HeatMap {
         let height = (26.0 * rows).min(420.0);
         HeatFrame {
             left: 16.0 + LETTER * widest as f64,
-            top: if medium == Medium::Page { 24.0 } else { 24.0 + 1.8 * LINE },
+            top: if medium == PlotMedium::Page { 24.0 } else { 24.0 + 1.8 * LINE },
             cell: (WIDTH / self.columns.len().max(1) as f64, height / rows),
             range,
         }
@@ -185,7 +185,7 @@ mod tests {
             digits: 1,
             ..HeatMap::default()
         };
-        let svg = map.svg(Medium::Print);
+        let svg = map.svg(PlotMedium::Print);
         for text in [">1.0<", ">9.0<", ">10.0<", ">x<", "a&lt;b", "samples/s"] {
             assert!(svg.contains(text), "{text}: {svg}");
         }
@@ -204,9 +204,9 @@ mod tests {
             values: rows,
             ..HeatMap::default()
         };
-        let svg = map.svg(Medium::Page);
+        let svg = map.svg(PlotMedium::Page);
         assert!(svg.len() < 20_000, "{}", svg.len());
         assert!(!svg.contains("NaN"));
-        assert!(HeatMap::default().svg(Medium::Page).ends_with("</svg>\n"));
+        assert!(HeatMap::default().svg(PlotMedium::Page).ends_with("</svg>\n"));
     }
 }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::axis::{AxisRange, Scale, ValueUnit};
+use super::axis::{AxisRange, AxisScale, ValueUnit};
 use super::bars::ReferenceLine;
-use super::svg::{LETTER, LINE, Medium, Svg, dashes, legend_places};
+use super::svg::{LETTER, LINE, PlotMedium, Svg, dashes, legend_places};
 
 /// The data of a plot.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,7 @@ pub struct LinePlot {
 pub struct LineAxis {
     /// What is shown, with its unit.
     pub label: String,
-    pub scale: Scale,
+    pub scale: AxisScale,
     pub unit: ValueUnit,
     /// The axis starts and ends with the values instead of round numbers.
     pub tight: bool,
@@ -75,8 +75,8 @@ impl LineFrame {
 }
 
 impl LinePlot {
-    pub fn svg(&self, medium: Medium) -> String {
-        let first = if medium == Medium::Page { 16.0 } else { 24.0 + 1.3 * LINE };
+    pub fn svg(&self, medium: PlotMedium) -> String {
+        let first = if medium == PlotMedium::Page { 16.0 } else { 24.0 + 1.3 * LINE };
         let names: Vec<String> = self.series.iter().map(|series| series.name.clone()).collect();
         let legend = legend_places(&names, LEFT, LEFT + WIDTH, first);
         let top = legend.last().map_or(first, |(_, y)| y + 22.0);
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_plot_has_its_series_borders_axes_and_reference() {
-        for medium in [Medium::Page, Medium::Print] {
+        for medium in [PlotMedium::Page, PlotMedium::Print] {
             let svg = plot().svg(medium);
             assert_eq!(svg.matches("class=\"series\"").count(), 3, "two lines, and the marks of one");
             assert_eq!(svg.matches("class=\"whisker\"").count(), 1);
@@ -256,13 +256,13 @@ mod tests {
         let mut plot = plot();
         plot.series.truncate(1);
         plot.series[0].style = SeriesStyle::Steps;
-        let svg = plot.svg(Medium::Print);
+        let svg = plot.svg(PlotMedium::Print);
         let path = svg.lines().find(|line| line.contains("class=\"series\"")).unwrap();
         assert!(path.contains("h340V218h340V242"), "{path}");
     }
 
     #[test]
     fn an_empty_plot_is_valid() {
-        assert!(LinePlot::default().svg(Medium::Page).ends_with("</svg>\n"));
+        assert!(LinePlot::default().svg(PlotMedium::Page).ends_with("</svg>\n"));
     }
 }

@@ -1,4 +1,5 @@
-//! Plots as SVG, for pages and for print: values in, text out. Each kind of plot is one file; `svg` has what they share.
+//! Plots as SVG, for pages and for print: values in, text out. Each kind of plot is one file; `svg` and `axis` have
+//! what they share.
 //!
 //! A plot for print stands alone: it has its title, fixed colours and a white background. On a page, the caption has
 //! the title, and the colours follow the page, which may be light or dark. No plot depends on colour alone: bars have
@@ -11,13 +12,13 @@ mod heat;
 mod lines;
 mod svg;
 
-pub use axis::{Scale, ValueUnit};
+pub use axis::{AxisScale, ValueUnit};
 pub use bars::{Bar, Figure, ReferenceLine};
 pub use gantt::{Gantt, GanttRow, GanttSpan};
 pub use heat::HeatMap;
 pub use lines::{LineAxis, LinePlot, LineSeries, SeriesStyle};
 pub(crate) use svg::escaped;
-pub use svg::{Medium, patterns};
+pub use svg::{PlotMedium, patterns};
 
 /// A plot of any kind.
 #[derive(Clone, Debug)]
@@ -29,7 +30,7 @@ pub enum Plot {
 }
 
 impl Plot {
-    pub fn svg(&self, medium: Medium) -> String {
+    pub fn svg(&self, medium: PlotMedium) -> String {
         match self {
             Plot::Bars(plot) => plot.svg(medium),
             Plot::Lines(plot) => plot.svg(medium),

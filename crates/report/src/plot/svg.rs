@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// Where a plot is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Medium {
+pub enum PlotMedium {
     /// In an HTML page, whose style sheet has the colours `--ink`, `--grid`, `--alert`, `--s0` to `--s5`, and which
     /// has the patterns.
     Page,
@@ -25,24 +25,24 @@ pub(super) const LINE: f64 = 20.0;
 /// Approximate width of a letter in labels.
 pub(super) const LETTER: f64 = 7.0;
 
-impl Medium {
+impl PlotMedium {
     pub(super) fn ink(self) -> &'static str {
-        if self == Medium::Page { "var(--ink)" } else { "#222222" }
+        if self == PlotMedium::Page { "var(--ink)" } else { "#222222" }
     }
 
     pub(super) fn grid(self) -> &'static str {
-        if self == Medium::Page { "var(--grid)" } else { "#d9d9d9" }
+        if self == PlotMedium::Page { "var(--grid)" } else { "#d9d9d9" }
     }
 
     pub(super) fn alert(self) -> &'static str {
-        if self == Medium::Page { "var(--alert)" } else { "#b00020" }
+        if self == PlotMedium::Page { "var(--alert)" } else { "#b00020" }
     }
 
     /// The colour of a series. After the last colour they repeat.
     pub(super) fn series(self, number: usize) -> &'static str {
         match self {
-            Medium::Page => PAGE_COLOURS[number % PAGE_COLOURS.len()],
-            Medium::Print => COLOURS[number % COLOURS.len()],
+            PlotMedium::Page => PAGE_COLOURS[number % PAGE_COLOURS.len()],
+            PlotMedium::Print => COLOURS[number % COLOURS.len()],
         }
     }
 }
@@ -62,7 +62,8 @@ pub fn patterns() -> String {
         let _ = write!(
             text,
             "<pattern id=\"hatch-{}\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\">\
-             <path d=\"{shape}\" stroke=\"#ffffff\" stroke-opacity=\"0.55\" stroke-width=\"1.4\" fill=\"none\"/></pattern>",
+             <path d=\"{shape}\" stroke=\"#ffffff\" stroke-opacity=\"0.55\" \
+             stroke-width=\"1.4\" fill=\"none\"/></pattern>",
             number + 1
         );
     }
@@ -72,7 +73,7 @@ pub fn patterns() -> String {
 /// An SVG under construction.
 pub(super) struct Svg {
     text: String,
-    pub medium: Medium,
+    pub medium: PlotMedium,
 }
 
 /// A rectangle.
@@ -86,22 +87,25 @@ pub(super) struct Area {
 
 impl Svg {
     /// Starts a drawing of this size. Screen readers read its title.
-    pub(super) fn new(medium: Medium, width: f64, height: f64, title: &str) -> Svg {
+    pub(super) fn new(medium: PlotMedium, width: f64, height: f64, title: &str) -> Svg {
         // On a page, a plot grows with the text around it.
         let size = match medium {
-            Medium::Page => format!("width=\"{:.2}rem\" height=\"{:.2}rem\"", width / 15.0, height / 15.0),
-            Medium::Print => format!("width=\"{width:.0}\" height=\"{height:.0}\""),
+            PlotMedium::Page => {
+                format!("width=\"{:.2}rem\" height=\"{:.2}rem\"", width / 15.0, height / 15.0)
+            }
+            PlotMedium::Print => format!("width=\"{width:.0}\" height=\"{height:.0}\""),
         };
         let mut text = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"{}\" {size} viewBox=\"0 0 {width:.0} {height:.0}\" {} font-size=\"12\" fill=\"{}\">\n",
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"{}\" {size} \
+             viewBox=\"0 0 {width:.0} {height:.0}\" {} font-size=\"12\" fill=\"{}\">\n",
             escaped(title),
             match medium {
-                Medium::Page => "font-family=\"inherit\"",
-                Medium::Print => "font-family=\"Helvetica, Arial, 'DejaVu Sans', sans-serif\"",
+                PlotMedium::Page => "font-family=\"inherit\"",
+                PlotMedium::Print => "font-family=\"Helvetica, Arial, 'DejaVu Sans', sans-serif\"",
             },
             medium.ink(),
         );
-        if medium == Medium::Print {
+        if medium == PlotMedium::Print {
             text.push_str("<!-- Made by feedline -->");
             text.push_str(&patterns());
             text.push_str("\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n");
@@ -111,7 +115,7 @@ impl Svg {
 
     /// Draws the title, which a page shows in its caption instead. Returns where the drawing continues.
     pub(super) fn title(&mut self, x: f64, title: &str) -> f64 {
-        if self.medium == Medium::Page {
+        if self.medium == PlotMedium::Page {
             return 8.0;
         }
         self.label(x, 24.0, "start", "font-size=\"15\" font-weight=\"bold\"", title);

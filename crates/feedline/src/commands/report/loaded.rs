@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ::report::html::{Difference, Notice, Page, RunDocuments, Tone};
+use ::report::html::{Difference, HtmlPage, Notice, PageTone, RunDocuments};
 use anyhow::{Context, anyhow, bail};
 use model::ledger::Ledger;
 use model::spec::{self, WorkloadSource};
@@ -69,17 +69,17 @@ impl LoadedResult {
                 "Written by feedline {version}, a newer version than this one ({own}): figures that this version does \
                  not know are missing."
             );
-            self.notices.push(Notice { tone: Tone::Doubtful, text });
+            self.notices.push(Notice { tone: PageTone::Doubtful, text });
         }
     }
 
     fn notice(&mut self, text: String) {
-        self.notices.push(Notice { tone: Tone::Bad, text });
+        self.notices.push(Notice { tone: PageTone::Bad, text });
     }
 
     fn lack(&mut self, what: &str, error: &anyhow::Error) {
         let text = format!("{what} cannot be shown: {error:#}.");
-        self.notices.push(Notice { tone: Tone::Doubtful, text });
+        self.notices.push(Notice { tone: PageTone::Doubtful, text });
     }
 
     fn reasons(&self) -> String {
@@ -191,7 +191,7 @@ impl LoadedStudy {
         Ok(Some(LoadedStudy { kind, document }))
     }
 
-    pub(super) fn page(&self) -> Page {
+    pub(super) fn page(&self) -> HtmlPage {
         (self.kind.page)(&self.document, env!("CARGO_PKG_VERSION"))
     }
 }

@@ -6,8 +6,8 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ::report::html::Page;
-use ::report::plot::Medium;
+use ::report::html::HtmlPage;
+use ::report::plot::PlotMedium;
 use anyhow::{Context, anyhow, bail};
 use store::{FolderHandle, make_path};
 
@@ -18,7 +18,7 @@ const MARKS: [&str; 2] = ["<meta name=\"generator\" content=\"feedline\">", "<!-
 /// How much of a file is searched for the mark.
 const SEARCHED: u64 = 4096;
 
-pub(super) fn write_page(file: &Path, page: &Page) -> anyhow::Result<()> {
+pub(super) fn write_page(file: &Path, page: &HtmlPage) -> anyhow::Result<()> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = file.file_name().ok_or_else(|| anyhow!("{} is not the name of a file", file.display()))?;
     let held = FolderHandle::open(parent).with_context(|| format!("cannot write {}", file.display()))?;
@@ -26,12 +26,12 @@ pub(super) fn write_page(file: &Path, page: &Page) -> anyhow::Result<()> {
 }
 
 /// Writes the plots and returns their number.
-pub(super) fn write_plots(folder: &Path, page: &Page) -> anyhow::Result<usize> {
+pub(super) fn write_plots(folder: &Path, page: &HtmlPage) -> anyhow::Result<usize> {
     let _ = make_path(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let held = FolderHandle::open(folder).with_context(|| format!("cannot write to {}", folder.display()))?;
     let plots = page.plots();
     for (name, plot) in &plots {
-        write(&held, &format!("{name}.svg"), &plot.svg(Medium::Print))?;
+        write(&held, &format!("{name}.svg"), &plot.svg(PlotMedium::Print))?;
     }
     Ok(plots.len())
 }

@@ -22,8 +22,8 @@ use crate::flags::FolderFlags;
 use crate::progress::StudyProgress;
 use crate::report;
 use crate::report::folder::safe_name;
-use ::report::html::{self, Page};
-use ::report::plot::{Figure, Medium};
+use ::report::html::{self, HtmlPage};
+use ::report::plot::{Figure, PlotMedium};
 use journal::{Journal, JournalHeader, JournalLine};
 
 /// A kind of study, and the names of its files.
@@ -36,7 +36,7 @@ pub(crate) struct StudyKind {
     /// Written when all runs are finished: CSV, JSON, a plot and a page.
     pub outputs: [&'static str; 4],
     /// The page of its JSON document, by this version.
-    pub page: fn(&Value, &str) -> Page,
+    pub page: fn(&Value, &str) -> HtmlPage,
 }
 
 pub(crate) const SWEEP: StudyKind = StudyKind {
@@ -68,7 +68,7 @@ pub(crate) const KINDS: [&StudyKind; 3] = [&SWEEP, &CAPACITY, &STALL];
 /// The kind of study whose files a folder has.
 pub(crate) fn kind_of(folder: &Path) -> Option<&'static StudyKind> {
     let has = |name: &&str| folder.join(name).exists();
-    KINDS.into_iter().find(|kind| has(&kind.journal) || kind.outputs.iter().any(|name| has(name)))
+    KINDS.into_iter().find(|kind| has(&kind.journal) || kind.outputs.iter().any(has))
 }
 
 /// The folder of a study.
@@ -157,7 +157,7 @@ impl StudyFolder {
         let write = || -> anyhow::Result<()> {
             let held = FolderHandle::open(&self.path)?;
             let page = (self.kind.page)(json, env!("CARGO_PKG_VERSION"));
-            let texts = [csv, report::pretty(json)?, figure.svg(Medium::Print), page.html()];
+            let texts = [csv, report::pretty(json)?, figure.svg(PlotMedium::Print), page.html()];
             for (name, text) in self.kind.outputs.into_iter().zip(texts) {
                 held.put(name, text.as_bytes())?;
             }
