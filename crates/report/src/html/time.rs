@@ -197,7 +197,12 @@ pub(super) fn timeline(view: &RunView<'_>) -> Option<PageSection> {
     let mib = |bytes: u64, length: f64| bytes as f64 / f64::from(1 << 20) / length;
     let line = |name: &str, value: &dyn Fn(&TimePiece) -> f64| LineSeries {
         name: name.to_owned(),
-        points: pieces.iter().map(|piece| (piece.at, value(piece))).collect(),
+        points: pieces
+            .iter()
+            .map(|piece| (piece.at, value(piece)))
+            // The last value holds until the end.
+            .chain(pieces.last().map(|piece| (piece.at + piece.length, value(piece))))
+            .collect(),
         style: SeriesStyle::Steps,
         ..LineSeries::default()
     };
