@@ -308,6 +308,7 @@ impl Advance for Driver<'_> {
         self.wake_readers();
         // Relaxed: for the watchdog.
         self.agrees.store(self.awaited.is_some(), Ordering::Relaxed);
+        self.context.run.events.counters().set_waiting(self.waiting.len() as u64);
         (!self.is_idle()).then(|| self.next_turn())
     }
 }
@@ -419,7 +420,7 @@ impl Driver<'_> {
             let rank = run.first_rank + rank as u64;
             self.emitter.emit(run.events, landed.ready, Event::FirstBatch { rank });
         }
-        run.events.add_step(compute, stall + compute);
+        self.context.run.ranks[rank].begin_step(step);
         let began = Event::StepBegan { rank: run.first_rank + rank as u64, step, wait, compute };
         self.emitter.emit(run.events, start, began);
         if let Some(pool) = run.readers.pools.get(rank) {
@@ -527,6 +528,7 @@ impl Driver<'_> {
             accelerator.asks += pause;
             accelerator.row.checkpoint_ns += pause;
         }
+        self.context.run.ranks.iter().for_each(|rank| rank.add_checkpoint(pause));
         self.all_ask(end);
         if !self.finished() {
             self.tell_block(end, |block, _| Some(Event::BlockBegan { block }));
@@ -561,7 +563,7 @@ impl Driver<'_> {
         row.compute_ns += compute;
         row.barrier_ns += asks - accelerator.ends;
         accelerator.blocks.add(&metric, run.phase.shards.steps, StepRecord { load: wait + copy, compute });
-        run.events.add_idle(asks - accelerator.ends);
+        run.ranks[rank].end_step(wait, copy, compute, asks - accelerator.ends);
         accelerator.asks = asks;
         accelerator.step += 1;
     }

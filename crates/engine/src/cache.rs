@@ -403,7 +403,7 @@ impl Preparation<'_> {
                     }
                     self.roster.end(number);
                 }
-                self.rig.events.add_prepared(some.len() as u64);
+                self.rig.events.counters().add_prepared(some.len() as u64);
             }
             lock(&sum).merge(found);
         };

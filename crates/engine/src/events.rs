@@ -5,7 +5,6 @@
 //! its first event. A full queue drops the event and counts it, so that no thread ever waits for a listener. Without a
 //! listener, emitting costs one load.
 
-use std::ops::Add;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -15,7 +14,9 @@ use std::time::Duration;
 use model::checkpoint::manifest::Moment;
 use model::ledger::{BlockWindow, Phase};
 use model::units::Nanos;
-use serde::{Deserialize, Serialize};
+
+use crate::counters::Counters;
+use crate::figures::{LiveFigures, Progress};
 
 /// An event. It is small and owns no memory, so emitting one allocates nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,62 +146,6 @@ struct ListenerState {
     reader: OnceLock<Thread>,
 }
 
-/// Relaxed ordering throughout: counters that are read together need not be consistent.
-#[derive(Debug, Default)]
-struct Counters {
-    samples: AtomicU64,
-    bytes: AtomicU64,
-    files: AtomicU64,
-    file_bytes: AtomicU64,
-    prepared: AtomicU64,
-    steps: AtomicU64,
-    busy_ns: AtomicU64,
-    time_ns: AtomicU64,
-}
-
-/// A snapshot of the counters: totals since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
-    /// Samples that were read for training and evaluation, and their bytes.
-    pub samples: u64,
-    pub bytes: u64,
-    /// Files that were generated, listed, or saved and restored in checkpoints, and their bytes.
-    pub files: u64,
-    pub file_bytes: u64,
-    /// Files whose pages were prepared for a phase.
-    pub prepared: u64,
-    /// Steps that have begun, over all ranks.
-    pub steps: u64,
-    /// Compute time and whole time of these steps, over all ranks.
-    pub busy: Nanos,
-    pub time: Nanos,
-}
-
-impl Add for Progress {
-    type Output = Progress;
-
-    fn add(self, other: Progress) -> Progress {
-        let Progress { samples, bytes, files, file_bytes, prepared, steps, busy, time } = other;
-        Progress {
-            samples: self.samples + samples,
-            bytes: self.bytes + bytes,
-            files: self.files + files,
-            file_bytes: self.file_bytes + file_bytes,
-            prepared: self.prepared + prepared,
-            steps: self.steps + steps,
-            busy: self.busy + busy,
-            time: self.time + time,
-        }
-    }
-}
-
-impl Progress {
-    /// AU so far in percent.
-    pub fn au_percent(&self) -> Option<f64> {
-        (self.time.0 > 0).then(|| 100.0 * self.busy.0 as f64 / self.time.0 as f64)
-    }
-}
-
 impl Events {
     /// Starts keeping events for a listener. It gets all events of threads whose first event is emitted later, so it
     /// is called before the work begins.
@@ -213,44 +158,19 @@ impl Events {
         EventStream { state }
     }
 
+    /// The counters that workers add to.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The counters of this member.
     pub fn progress(&self) -> Progress {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counters { samples, bytes, files, file_bytes, prepared, steps, busy_ns, time_ns } =
-            &self.counters;
-        Progress {
-            samples: load(samples),
-            bytes: load(bytes),
-            files: load(files),
-            file_bytes: load(file_bytes),
-            prepared: load(prepared),
-            steps: load(steps),
-            busy: Nanos(load(busy_ns)),
-            time: Nanos(load(time_ns)),
-        }
+        self.counters.progress()
     }
 
-    pub(crate) fn add_samples(&self, samples: u64, bytes: u64) {
-        self.counters.samples.fetch_add(samples, Ordering::Relaxed);
-        self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn add_files(&self, files: u64, bytes: u64) {
-        self.counters.files.fetch_add(files, Ordering::Relaxed);
-        self.counters.file_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn add_prepared(&self, files: u64) {
-        self.counters.prepared.fetch_add(files, Ordering::Relaxed);
-    }
-
-    pub(crate) fn add_step(&self, busy: Nanos, time: Nanos) {
-        self.counters.steps.fetch_add(1, Ordering::Relaxed);
-        self.counters.busy_ns.fetch_add(busy.0, Ordering::Relaxed);
-        self.counters.time_ns.fetch_add(time.0, Ordering::Relaxed);
-    }
-
-    pub(crate) fn add_idle(&self, time: Nanos) {
-        self.counters.time_ns.fetch_add(time.0, Ordering::Relaxed);
+    /// The same with the figures of ranks.
+    pub fn figures(&self) -> LiveFigures {
+        self.counters.figures()
     }
 
     fn wanted(&self) -> Option<Detail> {

@@ -67,7 +67,7 @@ pub fn find_sizes(
     if store.files().lists_sizes() != SizeListing::None {
         let (sizes, there) = listed_sizes(store, split, world, stop)?;
         let sizes = usable(store, split, least, sizes)?;
-        events.add_files(split.files, 0);
+        events.counters().add_files(split.files, 0);
         return if there > split.names.count { Err(surplus(there)) } else { Ok(sizes) };
     }
     let search = SizeSearch {
@@ -224,7 +224,7 @@ impl SizeSearch<'_> {
                 Err(cause) => Err(cause.into()),
             };
             sizes.push(size.map_err(|failure| (file, failure))?);
-            self.events.add_files(1, 0);
+            self.events.counters().add_files(1, 0);
         }
         Ok(shortened(sizes))
     }

@@ -21,7 +21,8 @@
 //! - The page cache and what is below it: `cache` (prepares and checks it before a phase), `backing` (bytes that the
 //!   storage delivered).
 //! - Supervision: `watchdog` (progress of a phase), [`waits`] (system calls that do not return), `stop`.
-//! - Measurement: [`meter`] (the only clock), `events`, [`host`] (facts about this host).
+//! - Measurement: [`meter`] (the only clock), `events`, `counters` and `figures` (what happens in a
+//!   run, as it happens), [`host`] (facts about this host).
 //!
 //! # Invariants
 //!
@@ -45,7 +46,9 @@ mod calibrate;
 pub mod catalog;
 pub mod checkpoint;
 mod combiner;
+mod counters;
 mod events;
+mod figures;
 mod file_reader;
 mod found;
 pub mod generate;
@@ -69,7 +72,8 @@ pub mod world;
 pub use asking::MetadataError;
 pub use cache::{CacheError, check as check_cache};
 pub use calibrate::calibrate;
-pub use events::{Detail, DrainedEvents, Event, EventStream, Events, Progress, StampedEvent};
+pub use events::{Detail, DrainedEvents, Event, EventStream, Events, StampedEvent};
+pub use figures::{CheckpointProgress, LiveFigures, MOST_RANKS_SHOWN, Progress, RankProgress};
 pub use file_reader::AskError;
 pub use found::{FindError, find_sizes};
 pub use inspect::Inspection;

@@ -72,6 +72,7 @@ pub fn train(rig: &TrainingSetup<'_>) -> Result<Ledger, CacheError> {
     Monotonic::sharpen_this_thread();
     let mut ledger = Ledger::default();
     let (preparer, emitter) = (CachePreparer::new(rig), Emitter::default());
+    rig.events.counters().seat_ranks(&rig.world.ranks(rig.plan.ranks()), rig.plan.ranks());
     for epoch in 1..=rig.plan.epochs {
         emitter.emit(rig.events, rig.clock.now(), Event::EpochBegan { epoch });
         for (place, phase) in rig.plan.phases(epoch).enumerate() {
@@ -223,6 +224,8 @@ fn in_context<T>(
     let (TrainingSetup { plan, world, .. }, PhaseStart { epoch, begin, errors, footprint }) =
         (*rig, phase_start);
     let ranks = world.ranks(plan.ranks());
+    let counters = rig.events.counters();
+    let readers = PhaseReaders::new(plan, phase, rig.format, (ranks.end - ranks.start) as usize, errors);
     let run = PhaseRun {
         plan,
         phase,
@@ -240,7 +243,9 @@ fn in_context<T>(
             truth: rig.truth,
             footprint,
         },
-        readers: PhaseReaders::new(plan, phase, rig.format, (ranks.end - ranks.start) as usize, errors),
+        ranks: counters.ranks(),
+        threads: counters.seat_readers(readers.assignment.thread_count()),
+        readers,
         control: PhaseControl::new(rig.stop),
         clock: rig.clock,
         begin,

@@ -3,6 +3,7 @@
 
 pub(crate) mod cluster;
 pub(crate) mod complete;
+pub(crate) mod metrics;
 mod overrides;
 
 use std::path::PathBuf;

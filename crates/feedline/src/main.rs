@@ -16,7 +16,8 @@
 //! - `workloads`: the built-in workloads.
 //! - `report`: plans, results and comparisons as text, tables, JSON and SVG. It computes nothing that is not in a plan
 //!   or a ledger.
-//! - `progress`: a progress bar or lines, from the engine's events.
+//! - `progress`: a progress bar, lines or a live view, from the engine's events.
+//! - `metrics`: live figures for Prometheus, over HTTP and as a file.
 //! - `terminal`: the width of the terminal, and whether text is coloured.
 //! - `exit`: the exit codes, and errors with their exit code.
 //! - `supervisor`: the process that the user starts waits for its child, which does the work. A child that cannot be
@@ -32,6 +33,7 @@ mod commands;
 mod dlio;
 mod exit;
 mod flags;
+mod metrics;
 mod progress;
 mod report;
 mod supervisor;

@@ -1,5 +1,7 @@
-//! Progress of long work: a bar on a terminal, otherwise a line every few seconds, or nothing with `--quiet`. It only
-//! reads the engine's events and counters.
+//! Progress of long work: a bar on a terminal, several lines with `--live`, otherwise a line every few seconds, or
+//! nothing with `--quiet`. It only reads the engine's events and counters.
+
+mod live;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +18,7 @@ use store::Now;
 use crate::report::layout::columns_of;
 use crate::report::{self, status};
 use crate::terminal;
+use live::LiveView;
 
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +26,8 @@ pub(crate) enum ProgressMode {
     Nothing,
     Lines,
     Bar,
+    /// The bar with lines below it.
+    Live,
 }
 
 impl ProgressMode {
@@ -31,6 +36,18 @@ impl ProgressMode {
             true => ProgressMode::Nothing,
             false if terminal::can_redraw() => ProgressMode::Bar,
             false => ProgressMode::Lines,
+        }
+    }
+
+    /// The same, or the live view if it is asked for and the terminal can show it.
+    pub(crate) fn choose_live(live: bool, quiet: bool) -> ProgressMode {
+        match ProgressMode::choose(quiet) {
+            ProgressMode::Bar if live => ProgressMode::Live,
+            ProgressMode::Lines if live => {
+                report::note("--live needs a terminal on stderr; progress is shown in lines");
+                ProgressMode::Lines
+            }
+            other => other,
         }
     }
 }
@@ -99,16 +116,16 @@ fn watch(
     // Created before the work starts, so that its first events are not lost.
     let view = (show != ProgressMode::Nothing).then(|| Display::new(shown, goal, run, show));
     match view {
-        Some(view) => beside(work, move |over| view.run(clock, over)),
+        Some(view) => beside("progress", work, move |over| view.run(clock, over)),
         None => work(),
     }
 }
 
-/// Runs the work, and meanwhile a display in a thread of its own, which ends soon after the flag is set.
-pub(crate) fn beside(work: &mut dyn FnMut(), display: impl FnOnce(&AtomicBool) + Send) {
+/// Runs the work, and meanwhile a display in a thread of this name, which ends soon after the flag is set.
+pub(crate) fn beside(name: &str, work: &mut dyn FnMut(), display: impl FnOnce(&AtomicBool) + Send) {
     let over = &AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("progress".to_owned());
+        let thread = std::thread::Builder::new().name(name.to_owned());
         let shown = move || {
             // A panic in the display must not lose the result, which does not depend on the display.
             let _ = catch_unwind(AssertUnwindSafe(|| display(over)));
@@ -146,6 +163,8 @@ struct Display<'a> {
     state: ProgressState,
     /// Whether a bar is drawn; otherwise lines are written.
     bar: bool,
+    /// The lines below the bar.
+    live: Option<LiveView>,
     next_line: Nanos,
 }
 
@@ -157,8 +176,10 @@ impl<'a> Display<'a> {
         show: ProgressMode,
     ) -> Display<'a> {
         let stream = shown.events.listen(Detail::Milestones);
-        let bar = show == ProgressMode::Bar;
-        Display { shown, stream, goal, run, state: ProgressState::default(), bar, next_line: LINE_PERIOD }
+        let bar = matches!(show, ProgressMode::Bar | ProgressMode::Live);
+        let live = (show == ProgressMode::Live).then(LiveView::default);
+        let state = ProgressState::default();
+        Display { shown, stream, goal, run, state, bar, live, next_line: LINE_PERIOD }
     }
 
     fn run(mut self, clock: &Monotonic, over: &AtomicBool) {
@@ -198,7 +219,12 @@ impl<'a> Display<'a> {
         let ((done, _), total) = (self.goal.done(progress), self.goal.total);
         let share = (total > 0).then(|| done as f64 / total as f64);
         if self.bar {
-            status::draw(&bar_line(what, share, &parts, status::width()));
+            let mut lines = vec![bar_line(what, share, &parts, status::width())];
+            if let Some(live) = &mut self.live {
+                let (members, names) = (self.shown.members(), self.shown.nodes());
+                lines.extend(live.lines(&members, &names, now, (status::width(), status::height())));
+            }
+            status::draw(&lines);
         } else if now >= self.next_line {
             self.next_line += LINE_PERIOD;
             let percent = share.map_or(String::new(), |share| format!(" {:.0} %", 100.0 * share));
@@ -362,8 +388,8 @@ mod tests {
             samples: 500,
             bytes: 50 << 20,
             steps: 10,
-            busy: Nanos(90),
-            time: Nanos(100),
+            compute: Nanos(90),
+            wait: Nanos(10),
             ..Progress::default()
         };
         let state = ProgressState { epoch: 1, ..ProgressState::default() };
@@ -431,7 +457,7 @@ mod tests {
 
     #[test]
     fn a_run_of_a_study_has_the_time_of_the_study() {
-        let progress = Progress { samples: 500, busy: Nanos(90), time: Nanos(100), ..Progress::default() };
+        let progress = Progress { samples: 500, compute: Nanos(90), wait: Nanos(10), ..Progress::default() };
         let start =
             RunStart { what: "short run 1 of 2: 1,024 accelerators".to_owned(), seconds_after: 700.0 };
         let run = StudyRun { start, before: Nanos(3_000_000_000_000) };

@@ -58,6 +58,12 @@ pub(crate) fn width(stream: &impl AsFd) -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
+/// The height of a stream; `None` if it is not a terminal or does not tell its height.
+pub(crate) fn height(stream: &impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
+    Some(usize::from(size.ws_row)).filter(|rows| *rows > 0)
+}
+
 /// The width to which reports on stdout are arranged. Without a terminal there is no limit, so that lines can be
 /// searched and cut by other programs.
 pub(crate) fn columns() -> usize {

@@ -77,10 +77,14 @@ mod interop;
 mod kills;
 // Plans use the limits of the process, not those of the host.
 mod limits;
+// The live view on a terminal.
+mod live;
 // Links, pipes and files of other users at the names that feedline writes and removes.
 mod links;
 // The manifest of a data set: which workload the folder belongs to, and whether its bytes are correct.
 mod manifest;
+// Live figures for Prometheus and node exporters, and hostile clients.
+mod metrics;
 // The rules of MLPerf Storage, on folders.
 mod mlperf;
 // Mistakes in workload files and flags: each has its own message, before any I/O.

@@ -97,6 +97,20 @@ impl RequestCounts {
         self.failures.iter().sum()
     }
 
+    /// What was counted after `before`, an earlier state of the same counts.
+    pub fn since(&self, before: &RequestCounts) -> RequestCounts {
+        RequestCounts {
+            requests: self.requests - before.requests,
+            answered: self.answered - before.answered,
+            connects: self.connects - before.connects,
+            reconnects: self.reconnects - before.reconnects,
+            failures: std::array::from_fn(|kind| self.failures[kind] - before.failures[kind]),
+            received_bytes: self.received_bytes - before.received_bytes,
+            failed_bytes: self.failed_bytes - before.failed_bytes,
+            from_caches: self.from_caches - before.from_caches,
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         *self == RequestCounts::default()
     }

@@ -1,25 +1,30 @@
 //! Results as documents for readers: values in, bytes out.
 //!
-//! A result is a few JSON documents and a ledger. This crate turns them into what people and other programs read. It
-//! does not measure, judge or decide: verdicts and figures come from `model`, or from the documents themselves, and a
-//! figure that is missing is shown as missing.
+//! A front end has figures and the documents of a result: the plan, the ledger, the verdict. This crate turns them into
+//! documents that people and other programs read. It decides how they look, not what they say: every figure is computed
+//! by `model` or counted by the engine.
 //!
-//! **In:** figures, and the documents of a result. **Out:** HTML and SVG. **Side effects:** none: no files, no clock,
-//! no environment. The front end reads and writes files and decides where they go.
+//! **In:** figures, and the documents of a result. **Out:** HTML, SVG, OpenMetrics. **Side effects:** none: no files, no
+//! clock, no environment. The front end reads and writes files and decides where they go.
 //!
 //! # Modules
 //!
 //! - [`html`]: results as pages, one file each, which need no network.
+//! - [`openmetrics`]: live figures as text for Prometheus.
 //! - [`plot`]: plots as SVG, for pages and for print.
 //!
 //! # Invariants
 //!
-//! - Text from a result is escaped in one place for each format, so a name with markup in it is text.
+//! - The same values give the same bytes.
+//! - Text of others, such as names of workloads, files and hosts, is escaped for the format, so that it cannot become a
+//!   part of its structure.
+//! - A value that is not known is left out or shown as not known, never as 0.
 //! - A figure on a page says where in its document it is from; tests compare the two.
 //! - The size of a page does not grow with ranks times epochs: ranks, epochs and intervals are grouped, and a group
 //!   shows its slowest member or its sum.
 
 pub mod html;
+pub mod openmetrics;
 pub mod plot;
 
 /// A suffix for the names of simulated backends and the titles of tables with simulated figures.

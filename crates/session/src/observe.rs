@@ -6,7 +6,8 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use engine::meter::Monotonic;
-use engine::{Events, Progress, World};
+use engine::{Events, LiveFigures, Progress, World};
+use model::ledger::Ledger;
 use model::units::Nanos;
 use store::Now;
 
@@ -56,12 +57,32 @@ pub struct ObservedWork<'a> {
     /// The events of this member.
     pub events: &'a Events,
     world: &'a dyn World,
+    /// What was known of other members before the work.
+    before: &'a [(u64, LiveFigures)],
 }
 
 impl ObservedWork<'_> {
     /// The counters of all members.
     pub fn progress(&self) -> Progress {
-        self.events.progress() + self.world.progress()
+        self.others().fold(self.events.progress(), |sum, (_, figures)| sum + figures.totals)
+    }
+
+    /// The figures of other members. Those of earlier work are left out; a member keeps them until its next work.
+    fn others(&self) -> impl Iterator<Item = (u64, LiveFigures)> {
+        self.world.figures().into_iter().filter(|known| !known.1.ended || !self.before.contains(known))
+    }
+
+    /// The figures of each member that is known, with the number of its host.
+    pub fn members(&self) -> Vec<(u64, LiveFigures)> {
+        let topology = self.world.topology();
+        let all = [(self.world.member(), self.events.figures())].into_iter().chain(self.others());
+        all.map(|(member, figures)| (topology.node_of(member), figures)).collect()
+    }
+
+    /// The names of the hosts, by their numbers.
+    pub fn nodes(&self) -> Vec<String> {
+        let topology = self.world.topology();
+        (0..topology.nodes()).map(|node| topology.name(node).to_owned()).collect()
     }
 }
 
@@ -69,6 +90,12 @@ impl ObservedWork<'_> {
 pub trait Observer: Sync {
     /// Calls `work`, and meanwhile shows the events and counters that it and its other members write.
     fn during(&self, goal: &Activity, shown: ObservedWork<'_>, work: &mut dyn FnMut());
+
+    /// The run that was observed last has ended, with this ledger of all members. Called at member 0. It has what the
+    /// last figures of other members may lack.
+    fn measured(&self, ledger: &Ledger) {
+        let _ = ledger;
+    }
 }
 
 /// Shows nothing.
@@ -95,11 +122,10 @@ fn published(events: &Events, world: &dyn World, work: impl FnOnce()) {
         let publish = || {
             // Acquire: pairs with the Release below, so that the last progress is complete.
             while !over.load(Ordering::Acquire) {
-                world.publish(events.progress());
+                world.publish(events.figures());
                 thread::park_timeout(PERIOD);
             }
-            // The next work begins at 0.
-            world.publish(Progress::default());
+            world.publish(LiveFigures { ended: true, ..events.figures() });
         };
         // If no thread can be started, the work is done all the same.
         let thread = thread::Builder::new().name("publisher".to_owned()).spawn_scoped(scope, publish).ok();
@@ -141,7 +167,8 @@ pub fn observed<T>(
         }
     };
     if world.member() == 0 {
-        observer.during(&goal, ObservedWork { events: &events, world }, &mut once);
+        let before = world.figures();
+        observer.during(&goal, ObservedWork { events: &events, world, before: &before }, &mut once);
     }
     // At other members, or if the observer did not call it, the work is done here.
     once();

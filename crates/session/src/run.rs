@@ -71,7 +71,11 @@ pub fn run(settled: &Settled<'_>, task: &RunTask<'_>) -> Result<Ledger, Error> {
     ledger.calibration = calibration;
     let members = ledgers::conditions(task.world, settled.host, task.plan.ranks);
     ledger.conditions += members.unwrap_or_default();
-    Ok(ledgers::add_up(ledger, &task))
+    let ledger = ledgers::add_up(ledger, &task);
+    if task.world.member() == 0 {
+        task.observer.measured(&ledger);
+    }
+    Ok(ledger)
 }
 
 impl RunTask<'_> {

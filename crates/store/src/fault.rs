@@ -11,6 +11,7 @@ use model::location::Location;
 use model::names::Name;
 use model::objects::ObjectVersion;
 use model::plan::Medium;
+use model::requests::RequestCounts;
 use model::units::Nanos;
 use rustix::io::Errno;
 
@@ -283,6 +284,10 @@ impl Lane for FaultLane<'_> {
 
     fn waker(&self) -> Option<Arc<dyn Waker>> {
         self.inner.waker()
+    }
+
+    fn requests(&self) -> Option<RequestCounts> {
+        self.inner.requests()
     }
 
     fn take_spans(&mut self) -> Spans {

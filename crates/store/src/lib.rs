@@ -306,6 +306,10 @@ pub trait Lane: Send {
     fn waker(&self) -> Option<Arc<dyn Waker>> {
         None
     }
+    /// The requests to an object store since the last call of `take_spans`; `None` for other lanes.
+    fn requests(&self) -> Option<RequestCounts> {
+        None
+    }
     /// How long operations took since the last call.
     fn take_spans(&mut self) -> Spans;
 }

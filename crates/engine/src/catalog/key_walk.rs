@@ -336,7 +336,7 @@ impl<'a> KeyWalk<'a> {
         let (_, bytes) = page
             .sort(self.task.suffixes, runs, &mut skipped)
             .map_err(|error| ScanError::Build { path: path(), error })?;
-        self.task.events.add_files(page.len() as u64, bytes);
+        self.task.events.counters().add_files(page.len() as u64, bytes);
         let mut board = self.board();
         board.counts.names += page.len() as u64;
         board.counts.skipped.add(&[], &skipped);

@@ -122,7 +122,7 @@ impl KeyScan<'_> {
         // A refresh lists everything again: what an earlier listing found may have changed since.
         let (mut journal, earlier) = open(keys.lists_after(), options.fresh || options.refresh)?;
         let mut resumed = earlier.files;
-        self.events.add_files(earlier.files, earlier.bytes);
+        self.events.counters().add_files(earlier.files, earlier.bytes);
         let outcome = match self.walk(suffixes, &journal, earlier) {
             Err(ScanError::OutOfOrder { .. }) if journal.by_range => {
                 // Closed first, because it is locked.

@@ -374,7 +374,7 @@ impl<'a> FolderWalk<'a> {
             return Ok(false);
         };
         subfolders.iter().for_each(|name| self.add_folder(join(path, name)));
-        self.task.events.add_files(files, bytes);
+        self.task.events.counters().add_files(files, bytes);
         self.state().counts.folders_reused += 1;
         Ok(true)
     }
@@ -453,12 +453,12 @@ impl<'a> FolderWalk<'a> {
                 self.beat();
             }
             if files == LOOK_UP {
-                self.task.events.add_files(std::mem::take(&mut files), std::mem::take(&mut bytes));
+                self.task.events.counters().add_files(std::mem::take(&mut files), std::mem::take(&mut bytes));
                 self.check_stop()?;
             }
             Ok(())
         })?;
-        self.task.events.add_files(files, bytes);
+        self.task.events.counters().add_files(files, bytes);
         found.subfolders.iter().for_each(|name| self.add_folder(join(&folder.path, name)));
         let run = batch.encode(self.task.root_path, folder)?;
         {

@@ -76,6 +76,7 @@ impl Checkpointer<'_> {
                 Err(ended @ CheckpointError::Member(_)) => return Err(ended),
                 _ if self.is_over() => break,
                 Ok(restored) => {
+                    self.setup.events.counters().add_restore();
                     self.emit(Event::Restored { moment: *moment, took: restored.first_rank_ns });
                     seen.push(restored);
                 }

@@ -174,7 +174,7 @@ impl<'s> TransferWorker<'s> {
     /// A part of it is done; an error if there is no use in continuing.
     pub(super) fn advance(&self, bytes: usize) -> Result<(), CheckpointError> {
         self.shift.roster.advance(self.thread);
-        self.shift.threads.events.add_files(0, bytes as u64);
+        self.shift.threads.events.counters().add_files(0, bytes as u64);
         if self.shift.is_over() { Err(CheckpointError::Interrupted) } else { Ok(()) }
     }
 
@@ -318,7 +318,7 @@ pub(super) fn write(
     let mut spare = std::mem::take(&mut hands.spare);
     let ended = hands.finish(|| sink.finish(durable, &mut spare));
     hands.spare = spare;
-    threads.events.add_files(1, 0);
+    threads.events.counters().add_files(1, 0);
     Ok((ended?, crc.finalize()))
 }
 

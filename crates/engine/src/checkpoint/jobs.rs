@@ -79,7 +79,11 @@ impl Checkpointer<'_> {
             };
             let completes = job.completes();
             match job {
-                BackgroundTask::Drain { moment, tries } => self.drain(moment, tries),
+                BackgroundTask::Drain { moment, tries } => {
+                    self.setup.events.counters().set_draining(true);
+                    self.drain(moment, tries);
+                    self.setup.events.counters().set_draining(false);
+                }
                 BackgroundTask::Persist(snapshot) => self.persist(snapshot),
                 BackgroundTask::Seal(written) => self.seal_later(&written),
                 BackgroundTask::CleanUp { moment } => self.clean_up(moment),

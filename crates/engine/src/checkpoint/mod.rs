@@ -325,7 +325,15 @@ impl<'a> Checkpointer<'a> {
     ) {
         let mut state = self.state();
         if let Some(saved) = state.saved.iter_mut().find(|saved| saved.serial == serial) {
+            let (was_complete, was_drained) = (saved.is_complete(), saved.drain_ns.is_some());
             change(saved);
+            let counters = self.setup.events.counters();
+            if saved.is_complete() && !was_complete {
+                counters.add_save(saved.bytes);
+            }
+            if saved.drain_ns.is_some() && !was_drained {
+                counters.add_drained();
+            }
         }
         drop(state);
         self.emit(Event::CheckpointComplete { moment, on_fast });

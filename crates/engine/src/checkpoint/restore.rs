@@ -289,6 +289,6 @@ fn read(
     if at != item.bytes {
         return Err(CheckpointError::Size { name: tier.shown(&path), there: at, listed: item.bytes });
     }
-    threads.events.add_files(1, 0);
+    threads.events.counters().add_files(1, 0);
     Ok((source.ended(), item.crc32.unwrap_or(0)))
 }

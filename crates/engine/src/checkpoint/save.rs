@@ -44,6 +44,7 @@ impl Checkpointer<'_> {
     pub fn save(&self, moment: Moment) -> Nanos {
         let (began, cpu) = (self.now(), meter::cpu_seconds());
         self.emit(Event::CheckpointBegan { moment });
+        self.setup.events.counters().set_saving(true);
         let mut state = self.state();
         state.serial += 1;
         let serial = state.serial;
@@ -70,6 +71,7 @@ impl Checkpointer<'_> {
             }
         };
         let cpu = self.cpu_since(cpu, end.since(began));
+        self.setup.events.counters().set_saving(false);
         let mut took = None;
         self.note(moment, |saved| {
             (saved.blocked_ns, saved.cpu) = (end.since(began), cpu);
@@ -136,6 +138,7 @@ impl Checkpointer<'_> {
             state = self.awaiting(|| self.wait(state));
         }
         state.undrained.insert(moment);
+        self.setup.events.counters().set_undrained(state.undrained.len());
         drop(state);
         if waited {
             let span = self.now().since(began);
@@ -145,7 +148,10 @@ impl Checkpointer<'_> {
     }
 
     pub(super) fn give_slot(&self, moment: Moment) {
-        self.state().undrained.remove(&moment);
+        let mut state = self.state();
+        state.undrained.remove(&moment);
+        self.setup.events.counters().set_undrained(state.undrained.len());
+        drop(state);
         self.changed.notify_all();
     }
 

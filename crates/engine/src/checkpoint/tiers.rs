@@ -65,7 +65,10 @@ impl Checkpointer<'_> {
         for spread in &survey.fast {
             let moment = spread.seen().moment;
             if spread.is_whole() {
-                self.state().undrained.insert(moment);
+                let mut state = self.state();
+                state.undrained.insert(moment);
+                self.setup.events.counters().set_undrained(state.undrained.len());
+                drop(state);
                 self.push(BackgroundTask::Drain { moment, tries: 0 });
             } else if survey.last.iter().any(|there| there.is_same(spread.seen())) {
                 members::agreed(&self.setup, self.remove_part(spread))?;

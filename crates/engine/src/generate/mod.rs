@@ -501,7 +501,7 @@ impl<'a> WriterThreads<'a> {
                 bytes
             }
         };
-        task.events.add_files(1, bytes);
+        task.events.counters().add_files(1, bytes);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! What all readers and accelerators of one phase share.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use format::Format;
 use model::files::FileList;
@@ -18,6 +18,7 @@ use super::queue::Queue;
 use super::status::StatusBoard;
 use super::tolerance::Tolerance;
 use crate::bell::Bell;
+use crate::counters::{RankCounters, ThreadLine};
 use crate::events::Events;
 use crate::meter::Clock;
 use crate::stop::Stop;
@@ -38,6 +39,9 @@ pub(crate) struct PhaseRun<'a> {
     /// When the phase began.
     pub(crate) begin: Nanos,
     pub(crate) events: &'a Events,
+    /// The live counters of the member's ranks, in the order of the queues, and of its reader threads.
+    pub(crate) ranks: &'a [RankCounters],
+    pub(crate) threads: Arc<[ThreadLine]>,
 }
 
 /// What the phase reads, and through what.

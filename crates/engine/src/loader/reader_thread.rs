@@ -157,6 +157,8 @@ struct ReaderThread<'a, 'r, 'd> {
     prepared: Vec<PreprocessedSamples>,
     visits: Visits,
     in_flight: u64,
+    /// The requests that the live counters include.
+    told: RequestCounts,
     delivered: Delivered,
     emitter: Emitter,
     /// Rank and step of the current work, for the error message.
@@ -203,6 +205,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
             prepared,
             visits,
             in_flight: 0,
+            told: RequestCounts::default(),
             delivered,
             emitter: Emitter::default(),
             at_work,
@@ -367,6 +370,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
     fn count_in_flight(&mut self) {
         self.in_flight += 1;
         self.delivered.most_in_flight = self.delivered.most_in_flight.max(self.in_flight);
+        self.run.threads[self.thread].set(self.in_flight);
     }
 
     /// Sets the reader's state, and shows it on the status board.
@@ -385,6 +389,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
     /// A fetch has ended.
     fn arrive(&mut self, done: FinishedFetch) -> Result<(), ReadError> {
         self.in_flight -= 1;
+        self.run.threads[self.thread].set(self.in_flight);
         self.turn_to(done.reader);
         self.readers[done.reader].at = done.at;
         match self.readers[done.reader].state {
@@ -508,12 +513,21 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
         let mut all = SampleDigest { samples: tally.samples_delivered, digest: tally.digest };
         all += tally.failed;
         self.delivered.parts[part] += all;
-        run.events.add_samples(all.samples, tally.bytes_read);
         let (queue, at) = (reader.queue, reader.at);
+        run.ranks[queue].add_samples(tally.samples_delivered, tally.failed.samples, tally.bytes_read);
         let change = run.readers.queues[queue].complete(chunk, at, tally.bytes_read);
         run.wake_for(queue, &change.room);
         if change.awaited {
             self.drive.nudge();
+        }
+        self.tell_requests();
+    }
+
+    /// Adds the requests since the last call to the live counters.
+    fn tell_requests(&mut self) {
+        if let Some(requests) = self.lane.requests() {
+            self.run.events.counters().add_requests(&requests.since(&self.told));
+            self.told = requests;
         }
     }
 
@@ -529,6 +543,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
 
     /// Sleeps until there may be work.
     fn rest(&mut self) {
+        self.tell_requests();
         let (run, bell) = (self.run, &self.run.readers.work_bells[self.thread]);
         let pause = self.pauses.peek().map(|Reverse((at, _))| *at);
         let awaits = self.lane.awaits();
@@ -556,6 +571,8 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
     }
 
     fn finish(mut self) -> Delivered {
+        self.tell_requests();
+        self.run.threads[self.thread].set(0);
         let spans = self.lane.take_spans();
         self.delivered.latencies.open += spans.open;
         self.delivered.latencies.connect += spans.connect;

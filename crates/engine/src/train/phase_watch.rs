@@ -15,7 +15,7 @@ impl Watched for PhaseWatch<'_, '_> {
     /// Operations that ended, samples delivered, steps begun.
     fn progress(&self) -> u64 {
         let progress = self.run.events.progress();
-        self.run.readers.status.progress().wrapping_add(progress.samples).wrapping_add(progress.steps)
+        self.run.readers.status.progress().wrapping_add(progress.samples).wrapping_add(progress.begun)
     }
 
     /// Computing, simulated devices and preprocessing take time without being stuck.

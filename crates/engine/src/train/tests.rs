@@ -16,7 +16,8 @@ use store::{
 };
 
 use super::*;
-use crate::events::{Detail, Progress};
+use crate::events::Detail;
+use crate::figures::{LiveFigures, Progress};
 use crate::meter::{self, FakeClock};
 use crate::world::{Barrier, Exchange, Solo, Topology};
 
@@ -395,12 +396,12 @@ impl World for Broken {
         self.0.background()
     }
 
-    fn publish(&self, progress: Progress) {
-        self.0.publish(progress);
+    fn figures(&self) -> Vec<(u64, LiveFigures)> {
+        self.0.figures()
     }
 
-    fn progress(&self) -> Progress {
-        self.0.progress()
+    fn publish(&self, progress: LiveFigures) {
+        self.0.publish(progress);
     }
 
     fn take_agreement(&self) -> Vec<(u64, Agreement)> {
@@ -500,6 +501,7 @@ fn every_step_and_phase_is_an_event() {
         let steps: u64 = rows.iter().map(|(epoch, phase)| ledger.total(*epoch, *phase).steps).sum();
         assert_eq!(count(|event| matches!(event, Event::StepBegan { .. })), steps);
         assert_eq!(rig.events.progress().steps, steps);
+        assert_eq!(rig.events.progress(), Progress::of_ledger(&ledger), "the counters equal the ledger");
         assert_eq!(count(|event| matches!(event, Event::FirstBatch { .. })), 8, "2 ranks, 4 phases");
         let milestones = events.iter().filter(|event| {
             matches!(event, Event::EpochBegan { .. } | Event::EpochEnded { .. } | Event::PhaseBegan { .. })

@@ -27,7 +27,7 @@ use model::units::Nanos;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::events::Progress;
+use crate::figures::LiveFigures;
 use crate::meter::{self, Clock};
 use crate::stop::Stop;
 
@@ -99,10 +99,12 @@ pub trait World: Exchange {
     /// A second, independent sequence of collective calls, for one thread that works in the background of a run.
     fn background(&self) -> &dyn Exchange;
 
-    /// Makes the progress of this member known to member 0.
-    fn publish(&self, progress: Progress);
-    /// The progress of all other members, as far as it is known. Only member 0 knows it.
-    fn progress(&self) -> Progress;
+    /// Makes the figures of this member known to member 0: soon, or, if they are the last of some work, before anything
+    /// that this member sends later.
+    fn publish(&self, figures: LiveFigures);
+    /// The figures of all other members, as far as they are known, each with the number of the member. Only member 0
+    /// knows them.
+    fn figures(&self) -> Vec<(u64, LiveFigures)>;
 
     /// What was observed of the barriers since the last call, by node. Each member observes how long it took to learn
     /// of a release; member 0 also observes which node was the last.

@@ -7,7 +7,7 @@ use model::ledger::{Agreement, ClockReading};
 use model::units::Nanos;
 
 use super::{Barrier, Cause, EarlyEnd, Exchange, Topology, World};
-use crate::events::Progress;
+use crate::figures::LiveFigures;
 use crate::host;
 use crate::meter::{self, Clock};
 use crate::stop::Stop;
@@ -76,10 +76,10 @@ impl World for Solo {
         self
     }
 
-    fn publish(&self, _: Progress) {}
+    fn publish(&self, _: LiveFigures) {}
 
-    fn progress(&self) -> Progress {
-        Progress::default()
+    fn figures(&self) -> Vec<(u64, LiveFigures)> {
+        Vec::new()
     }
 
     fn take_agreement(&self) -> Vec<(u64, Agreement)> {

@@ -6,6 +6,7 @@ use store::Now;
 use super::cluster::over_loopback;
 use super::threads::members_on;
 use super::*;
+use crate::figures::Progress;
 use crate::meter::FakeClock;
 
 /// The worlds of several members.
@@ -293,15 +294,41 @@ fn member_0_knows_the_progress_of_the_others() {
         let seen = kind.at_all(3, |world| {
             // The stall timeout makes signs of life frequent.
             let stop = Stop::default().with_patience(Some(Nanos(1_000_000_000)));
-            world.publish(Progress { samples: 10 * (1 + world.member()), ..Progress::default() });
+            let totals = Progress { samples: 10 * (1 + world.member()), ..Progress::default() };
+            world.publish(LiveFigures { totals, ..LiveFigures::default() });
             world.agree(Ok(()), &stop).unwrap();
-            while world.member() == 0 && world.progress().samples < 50 {
+            let known = || -> Vec<(u64, u64)> {
+                world.figures().iter().map(|(member, figures)| (*member, figures.totals.samples)).collect()
+            };
+            while world.member() == 0 && known() != [(1, 20), (2, 30)] {
                 meter::pause(Duration::from_millis(5));
             }
-            let samples = world.progress().samples;
+            let samples = known().iter().map(|(_, samples)| samples).sum::<u64>();
             world.agree(Ok(()), &stop).unwrap();
             samples
         });
         assert_eq!(seen, [50, 0, 0], "{kind:?}");
+    }
+}
+
+/// The last figures of some work are there before anything that a member sends later, without a sign of life.
+#[test]
+fn the_last_figures_are_sent_at_once() {
+    for kind in KINDS {
+        let seen = kind.at_all(3, |world| {
+            // Without a stall timeout, a sign of life is sent once a second.
+            let stop = Stop::default();
+            world.agree(Ok(()), &stop).unwrap();
+            for samples in 1..=20 {
+                let totals = Progress { samples, ..Progress::default() };
+                world.publish(LiveFigures { totals, ended: true, ..LiveFigures::default() });
+                world.agree(Ok(()), &stop).unwrap();
+                let known = world.figures();
+                assert!(known.iter().all(|(_, figures)| figures.totals.samples == samples), "{known:?}");
+                world.agree(Ok(()), &stop).unwrap();
+            }
+            world.figures().len()
+        });
+        assert_eq!(seen, [2, 0, 0], "{kind:?}");
     }
 }

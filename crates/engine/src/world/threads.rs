@@ -10,7 +10,7 @@ use model::units::Nanos;
 use store::Now;
 
 use super::{Barrier, Cause, EarlyEnd, Exchange, HostIdentity, Topology, World, clock};
-use crate::events::Progress;
+use crate::figures::LiveFigures;
 use crate::meter::{Clock, Monotonic};
 use crate::stop::Stop;
 
@@ -56,7 +56,7 @@ pub fn members_of(topology: Topology) -> Vec<ThreadMember> {
         told: None,
         woken: false,
         seen: clock.now(),
-        progress: Progress::default(),
+        figures: LiveFigures::default(),
         observed: BTreeMap::new(),
     };
     let count = topology.members() as usize;
@@ -114,7 +114,7 @@ struct MemberState {
     woken: bool,
     /// Time of its last call.
     seen: Nanos,
-    progress: Progress,
+    figures: LiveFigures,
     /// What it observed of the barriers, by node.
     observed: BTreeMap<u64, Agreement>,
 }
@@ -356,14 +356,14 @@ impl World for ThreadMember {
         &self.background
     }
 
-    fn publish(&self, progress: Progress) {
-        self.line.state().seats[self.line.number].progress = progress;
+    fn publish(&self, figures: LiveFigures) {
+        self.line.state().seats[self.line.number].figures = figures;
     }
 
-    fn progress(&self) -> Progress {
+    fn figures(&self) -> Vec<(u64, LiveFigures)> {
         let (state, own) = (self.line.state(), self.line.number);
-        let others = state.seats.iter().enumerate().filter(|(number, _)| *number != own && own == 0);
-        others.fold(Progress::default(), |sum, (_, seat)| sum + seat.progress)
+        let others = (0..).zip(&state.seats).filter(|(number, _)| *number != own as u64 && own == 0);
+        others.map(|(number, seat)| (number, seat.figures.clone())).collect()
     }
 
     fn take_agreement(&self) -> Vec<(u64, Agreement)> {

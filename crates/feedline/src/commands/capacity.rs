@@ -18,7 +18,9 @@ use super::study::{CAPACITY, JournalLog, StudyFolder, absolute, at_process_0, se
 use super::{ask_at, read, stop_on_signals};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::cluster::NetworkFlags;
+use crate::flags::metrics::LiveFlags;
 use crate::flags::{CacheFlags, DataFlags, FolderFlags, OutputFlags, WorkloadFlags};
+use crate::metrics::{Metrics, serving};
 use crate::progress::{ProgressMode, StudyProgress};
 use crate::report;
 use crate::report::capacity::{CapacityReport, stage_line, trial_line};
@@ -58,6 +60,8 @@ pub(crate) struct CapacityFlags {
     pub confirm: Depth,
     #[command(flatten)]
     pub folder: FolderFlags,
+    #[command(flatten)]
+    pub live: LiveFlags,
     #[command(flatten)]
     pub network: NetworkFlags,
     #[command(flatten)]
@@ -112,6 +116,11 @@ impl JournalLine for Trial {
 }
 
 pub(crate) fn capacity(flags: &CapacityFlags, world: &dyn World) -> CommandResult {
+    let named = ("capacity", flags.output.quiet);
+    serving(&flags.live.metrics, named, world, |metrics| capacity_with(flags, world, metrics))
+}
+
+fn capacity_with(flags: &CapacityFlags, world: &dyn World, metrics: &Metrics) -> CommandResult {
     if let Some(up_to) = flags.up_to.filter(|up_to| *up_to < flags.from) {
         return Err(Failure::usage(anyhow!("--from {} is greater than --up-to {up_to}", flags.from)));
     }
@@ -120,9 +129,11 @@ pub(crate) fn capacity(flags: &CapacityFlags, world: &dyn World) -> CommandResul
     let host = Host::look();
     let (from, up_to, steps, confirmation) = (flags.from, flags.up_to, flags.steps, flags.confirm);
     let range = CapacityRange { from, up_to, steps, confirmation };
-    let progress = StudyProgress::new(ProgressMode::choose(flags.output.quiet));
+    let progress = StudyProgress::new(ProgressMode::choose_live(flags.live.live, flags.output.quiet));
     let stop = stop_on_signals()?.with_patience(asked.stall_timeout());
-    let control = StudyControl { world, observer: &progress, stop: &stop };
+    metrics.set_workload(asked.name());
+    let observer = metrics.observer(&progress);
+    let control = StudyControl { world, observer: &observer, stop: &stop };
     let capacity = Capacity::settle(asked, &host, range, &control)?;
     let folder = at_process_0(&control, || {
         let folder = StudyFolder::choose(&CAPACITY, &flags.folder, capacity.asked())?;

@@ -14,7 +14,9 @@ use session::{DataSetTask, default_writers};
 use super::{ask, read, stop_on_signals};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::cluster::NetworkFlags;
+use crate::flags::metrics::MetricsFlags;
 use crate::flags::{OutputFlags, WorkloadFlags};
+use crate::metrics::{Metrics, serving};
 use crate::progress::ProgressMode;
 use crate::report;
 
@@ -41,14 +43,22 @@ pub(crate) struct GenerateFlags {
     #[arg(long)]
     pub verify: bool,
     #[command(flatten)]
+    pub metrics: MetricsFlags,
+    #[command(flatten)]
     pub network: NetworkFlags,
     #[command(flatten)]
     pub output: OutputFlags,
 }
 
 pub(crate) fn generate(flags: &GenerateFlags, world: &dyn World) -> CommandResult {
+    let named = ("generate", flags.output.quiet);
+    serving(&flags.metrics, named, world, |metrics| generate_with(flags, world, metrics))
+}
+
+fn generate_with(flags: &GenerateFlags, world: &dyn World, metrics: &Metrics) -> CommandResult {
     let mut asked = read(ask(&flags.workload, flags.overrides(), flags.data_dir.as_deref())?)?;
     asked.look_at_store(world);
+    metrics.set_workload(asked.name());
     if !flags.output.quiet {
         report::warnings(&asked.warnings);
     }
@@ -59,7 +69,7 @@ pub(crate) fn generate(flags: &GenerateFlags, world: &dyn World) -> CommandResul
         overwrite: flags.overwrite,
     };
     let (show, stop) = (ProgressMode::choose(flags.output.quiet), stop_on_signals()?);
-    let (done, span) = task.run(&asked, world, &show, &stop)?;
+    let (done, span) = task.run(&asked, world, &metrics.observer(&show), &stop)?;
     say(flags, asked.name(), &asked.data_location(), done, span)?;
     Ok(Exit::Ok)
 }

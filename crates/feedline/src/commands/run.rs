@@ -17,7 +17,9 @@ use super::performed::{PerformedRun, RunSetup};
 use super::{ask_at, read, results_folder, stop_on_signals};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::cluster::ClusterFlags;
+use crate::flags::metrics::LiveFlags;
 use crate::flags::{CacheFlags, CheckpointFlags, DataFlags, OutputFlags, WorkloadFlags, some_time};
+use crate::metrics::{Metrics, serving};
 use crate::progress::ProgressMode;
 use crate::report::result::Outcome;
 use crate::report::{self, folder, text};
@@ -56,18 +58,29 @@ pub(crate) struct RunFlags {
     #[arg(long)]
     pub no_calibration: bool,
     #[command(flatten)]
+    pub live: LiveFlags,
+    #[command(flatten)]
     pub cluster: ClusterFlags,
     #[command(flatten)]
     pub output: OutputFlags,
 }
 
 pub(crate) fn run(flags: &RunFlags, world: &dyn World) -> CommandResult {
+    serving(&flags.live.metrics, ("run", flags.output.quiet), world, |metrics| {
+        run_with(flags, world, metrics)
+    })
+}
+
+fn run_with(flags: &RunFlags, world: &dyn World, metrics: &Metrics) -> CommandResult {
     let (ranks, checkpoints) = (flags.cluster.ranks(flags.ranks), Some(flags.checkpoints.scale));
     let ask = Ask { ranks, checkpoints, ..ask_at(&flags.workload, flags.overrides(), &flags.place)? };
     let asked = read(ask)?;
     check_advice(flags, &asked)?;
     let results = results_folder(flags.results_dir.as_deref(), &asked.spec);
-    let (host, show, stop) = (Host::look(), ProgressMode::choose(flags.output.quiet), stop_on_signals()?);
+    metrics.set_workload(asked.name());
+    let (host, stop) = (Host::look(), stop_on_signals()?);
+    let show = ProgressMode::choose_live(flags.live.live, flags.output.quiet);
+    let observer = metrics.observer(&show);
     let calibrate = if flags.no_calibration { CalibrationTime::Never } else { CalibrationTime::BeforeRun };
     // Only process 0 writes results.
     let writes = world.member() == 0;
@@ -79,8 +92,9 @@ pub(crate) fn run(flags: &RunFlags, world: &dyn World) -> CommandResult {
             report::warnings(warnings);
         }
     };
-    let setup = RunSetup { host: &host, world, observer: &show, calibrate, warn: &warn, stop: &stop };
+    let setup = RunSetup { host: &host, world, observer: &observer, calibrate, warn: &warn, stop: &stop };
     let (run, _fresh) = setup.perform(asked, |settled| {
+        metrics.set_plan(|| settled.plan.digest());
         let check_writable = || folder::check_writable(&results, &settled.plan.workload);
         writes.then(check_writable).transpose().map_err(Failure::refused)
     })?;

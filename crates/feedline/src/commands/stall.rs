@@ -17,7 +17,9 @@ use super::study::{JournalLog, STALL, StudyFolder, absolute, at_process_0, sever
 use super::{ask_at, read, stop_on_signals};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::cluster::ClusterFlags;
+use crate::flags::metrics::LiveFlags;
 use crate::flags::{DataFlags, FolderFlags, OutputFlags, WorkloadFlags};
+use crate::metrics::{Metrics, serving};
 use crate::progress::{ProgressMode, StudyProgress};
 use crate::report;
 use crate::report::stall::{StallReport, run_line, stage_line};
@@ -48,6 +50,8 @@ pub(crate) struct StallFlags {
     pub steps: Option<u64>,
     #[command(flatten)]
     pub folder: FolderFlags,
+    #[command(flatten)]
+    pub live: LiveFlags,
     #[command(flatten)]
     pub cluster: ClusterFlags,
     #[command(flatten)]
@@ -95,12 +99,19 @@ impl JournalLine for StallRun {
 }
 
 pub(crate) fn stall(flags: &StallFlags, world: &dyn World) -> CommandResult {
+    let named = ("stall", flags.output.quiet);
+    serving(&flags.live.metrics, named, world, |metrics| stall_with(flags, world, metrics))
+}
+
+fn stall_with(flags: &StallFlags, world: &dyn World, metrics: &Metrics) -> CommandResult {
     let ask = ask_at(&flags.workload, flags.overrides(), &flags.place)?;
     let asked = read(Ask { ranks: flags.cluster.ranks(flags.ranks), checkpoints: None, ..ask })?;
     let host = Host::look();
-    let progress = StudyProgress::new(ProgressMode::choose(flags.output.quiet));
+    let progress = StudyProgress::new(ProgressMode::choose_live(flags.live.live, flags.output.quiet));
     let stop = stop_on_signals()?.with_patience(asked.stall_timeout());
-    let control = StudyControl { world, observer: &progress, stop: &stop };
+    metrics.set_workload(asked.name());
+    let observer = metrics.observer(&progress);
+    let control = StudyControl { world, observer: &observer, stop: &stop };
     let stall = Stall::settle(asked, &host, flags.steps, &control)?;
     let folder = at_process_0(&control, || {
         let folder = StudyFolder::choose(&STALL, &flags.folder, stall.asked())?;

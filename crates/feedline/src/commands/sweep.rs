@@ -28,7 +28,9 @@ use super::study::{SWEEP, StudyFolder, absolute, at_process_0, several, spec_dig
 use super::{ask_at, read, stop_on_signals};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::cluster::ClusterFlags;
+use crate::flags::metrics::LiveFlags;
 use crate::flags::{CacheFlags, DataFlags, FolderFlags, OutputFlags, WorkloadFlags};
+use crate::metrics::{Metrics, serving};
 use crate::progress::ProgressMode;
 use crate::report;
 use crate::report::sweep::{CellRuns, SweepReport};
@@ -74,6 +76,8 @@ pub(crate) struct SweepFlags {
     /// Seed of the order within rounds, and of the intervals
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    #[command(flatten)]
+    pub live: LiveFlags,
     #[command(flatten)]
     pub cluster: ClusterFlags,
     #[command(flatten)]
@@ -150,8 +154,13 @@ fn is_done(journal: &Journal<CellRun>, run: SweepRun) -> bool {
 }
 
 pub(crate) fn sweep(flags: &SweepFlags, world: &dyn World) -> CommandResult {
+    let named = ("sweep", flags.output.quiet);
+    serving(&flags.live.metrics, named, world, |metrics| sweep_with(flags, world, metrics))
+}
+
+fn sweep_with(flags: &SweepFlags, world: &dyn World, metrics: &Metrics) -> CommandResult {
     let host = Host::look();
-    let show = ProgressMode::choose(flags.output.quiet);
+    let show = ProgressMode::choose_live(flags.live.live, flags.output.quiet);
     let base = ask_at(&flags.workload, Vec::new(), &flags.place)?;
     let asked = read(Ask { overrides: flags.overrides(std::iter::empty()), ..base.clone() })?;
     let (preset, patience) = (&asked.spec.sweep, asked.stall_timeout());
@@ -163,7 +172,9 @@ pub(crate) fn sweep(flags: &SweepFlags, world: &dyn World) -> CommandResult {
         read(Ask { overrides, ranks, store, ..base.clone() })
     };
     let stop = stop_on_signals()?.with_patience(patience);
-    let control = StudyControl { world, observer: &show, stop: &stop };
+    metrics.set_workload(asked.name());
+    let observer = metrics.observer(&show);
+    let control = StudyControl { world, observer: &observer, stop: &stop };
     let study = Sweep {
         grid: &grid,
         host: &host,

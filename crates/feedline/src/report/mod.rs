@@ -91,10 +91,13 @@ pub(crate) fn error(text: &str) {
 
 /// Prints warnings with their remedies.
 pub(crate) fn warnings(warnings: &[Warning]) {
-    for warning in warnings {
-        let (label, help) = (Tone::Doubtful.err("warning:"), Tone::Help.err("help:"));
-        note(&format!("{label} {warning}\n  {help} {}", warning.remedy()));
-    }
+    warnings.iter().for_each(|warning| warn(&warning.to_string(), &warning.remedy()));
+}
+
+/// Prints a warning with its remedy.
+pub(crate) fn warn(what: &str, remedy: &str) {
+    let (label, help) = (Tone::Doubtful.err("warning:"), Tone::Help.err("help:"));
+    note(&format!("{label} {what}\n  {help} {remedy}"));
 }
 
 /// A report whose lines fit into the terminal.

@@ -1,5 +1,5 @@
-//! The last line of stderr, on which progress is drawn again and again, and notes, which scroll above it. Both go
-//! through one lock, so that a note never ends up in the middle of a progress line.
+//! The last lines of stderr, on which progress is drawn again and again, and notes, which scroll above them. Both go
+//! through one lock, so that a note never ends up in the middle of progress.
 
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
@@ -11,36 +11,43 @@ use crate::terminal;
 const ERASE_LINE: &str = "\x1b[K";
 const ERASE_BELOW: &str = "\x1b[J";
 
-/// The width of the line that is on the screen; 0 if there is none.
-static SHOWN: Mutex<usize> = Mutex::new(0);
+/// The widths of the lines that are on the screen; empty if there are none.
+static SHOWN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// The width of stderr, for a line that is drawn now: the terminal may have been resized.
 pub(crate) fn width() -> usize {
     terminal::width(&std::io::stderr()).unwrap_or(80)
 }
 
-/// Draws the line in place of the one before. It must be shorter than the terminal is wide.
-pub(crate) fn draw(line: &str) {
-    let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    write(&format!("{}{line}{ERASE_LINE}", back(*shown, width())));
-    *shown = columns_of(line);
+/// The height of stderr.
+pub(crate) fn height() -> usize {
+    terminal::height(&std::io::stderr()).unwrap_or(24)
 }
 
-/// Removes the line.
+/// Draws lines in place of those before. Each must be shorter than the terminal is wide, and all of them less high.
+pub(crate) fn draw(lines: &[String]) {
+    let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let drawn = lines.join(&format!("{ERASE_LINE}\n"));
+    let below = if shown.len() > lines.len() { ERASE_BELOW } else { "" };
+    write(&format!("{}{drawn}{ERASE_LINE}{below}", back(&shown, width())));
+    *shown = lines.iter().map(|line| columns_of(line)).collect();
+}
+
+/// Removes the lines.
 pub(crate) fn clear() {
     let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if *shown > 0 {
-        write(&format!("{}{ERASE_BELOW}", back(*shown, width())));
-        *shown = 0;
+    if !shown.is_empty() {
+        write(&format!("{}{ERASE_BELOW}", back(&shown, width())));
+        shown.clear();
     }
 }
 
-/// Prints a line above the progress line, which is drawn again later.
+/// Prints a line above the progress lines, which are drawn again later.
 pub(crate) fn print(line: &str) {
     let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
     match std::mem::take(&mut *shown) {
-        0 => write(&format!("{line}\n")),
-        columns => write(&format!("{}{ERASE_BELOW}{line}\n", back(columns, width()))),
+        none if none.is_empty() => write(&format!("{line}\n")),
+        shown => write(&format!("{}{ERASE_BELOW}{line}\n", back(&shown, width()))),
     }
 }
 
@@ -57,11 +64,14 @@ pub(crate) fn take_over() {
     }
 }
 
-/// Moves the cursor to the start of the line that is shown. In a terminal that has become narrower, the line occupies
-/// several rows, and all of them are erased.
-fn back(shown: usize, width: usize) -> String {
-    match shown.saturating_sub(1) / width.max(1) {
+/// Moves the cursor to the start of the first line that is shown. In a terminal that has become narrower, a line
+/// occupies several rows, and all of them are erased.
+fn back(shown: &[usize], width: usize) -> String {
+    let rows_of = |columns: &usize| 1 + columns.saturating_sub(1) / width.max(1);
+    let rows = shown.iter().map(rows_of).sum::<usize>().saturating_sub(1);
+    match rows {
         0 => "\r".to_owned(),
+        rows if rows == shown.len() - 1 => format!("\r\x1b[{rows}A"),
         rows => format!("\r\x1b[{rows}A{ERASE_BELOW}"),
     }
 }
@@ -82,13 +92,16 @@ mod tests {
     #[test]
     fn a_line_in_a_narrower_terminal_is_erased_as_a_whole() {
         for (shown, width, expected) in [
-            (0, 80, "\r"),
-            (79, 80, "\r"),
-            (79, 40, "\r\x1b[1A\x1b[J"),
-            (79, 20, "\r\x1b[3A\x1b[J"),
-            (5, 0, "\r\x1b[4A\x1b[J"),
+            (&[][..], 80, "\r"),
+            (&[0], 80, "\r"),
+            (&[79], 80, "\r"),
+            (&[79], 40, "\r\x1b[1A\x1b[J"),
+            (&[79], 20, "\r\x1b[3A\x1b[J"),
+            (&[5], 0, "\r\x1b[4A\x1b[J"),
+            (&[79, 0, 20], 80, "\r\x1b[2A"),
+            (&[79, 0, 20], 40, "\r\x1b[3A\x1b[J"),
         ] {
-            assert_eq!(back(shown, width), expected, "{shown} columns in {width}");
+            assert_eq!(back(shown, width), expected, "{shown:?} columns in {width}");
         }
     }
 }

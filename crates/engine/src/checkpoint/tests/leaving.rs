@@ -8,7 +8,7 @@ use model::ledger::{Agreement, ClockReading};
 use super::faults::tree;
 use super::nodes::{Cluster, Kept};
 use super::*;
-use crate::events::Progress;
+use crate::figures::LiveFigures;
 use crate::world::threads::{ThreadMember, members_on};
 use crate::world::{Barrier, Cause, Exchange, Topology};
 
@@ -99,9 +99,9 @@ impl World for LeavingWorld<'_> {
     fn background(&self) -> &dyn Exchange {
         &self.back
     }
-    fn publish(&self, _: Progress) {}
-    fn progress(&self) -> Progress {
-        Progress::default()
+    fn publish(&self, _: LiveFigures) {}
+    fn figures(&self) -> Vec<(u64, LiveFigures)> {
+        Vec::new()
     }
     fn take_agreement(&self) -> Vec<(u64, Agreement)> {
         Vec::new()

@@ -18,6 +18,7 @@ impl ReaderThread<'_, '_, '_> {
         self.emitter.emit(run.events, run.clock.now(), Event::ErrorMet { rank, step });
         let example = ErrorExample { rank, step, file, offset, message: cause.to_string() };
         self.delivered.errors.add(cause.kind(), example);
+        run.events.counters().add_error();
         run.readers.tolerance.bears(number, cause)?;
         reader.leave_out();
         Ok(())

@@ -27,7 +27,7 @@ use store::Now;
 
 use super::mpi::Mpi;
 use super::{Barrier, Cause, EarlyEnd, Exchange, Topology, World, mpi};
-use crate::events::Progress;
+use crate::figures::LiveFigures;
 use crate::meter::{self, Clock, Monotonic};
 use crate::stop::Stop;
 use exchange::ClusterLine;
@@ -77,7 +77,7 @@ struct Connections {
     /// Whether that is the thread of `beat`, which gives way to others; and how many others want to receive.
     rests: AtomicBool,
     wanting: AtomicUsize,
-    own: Mutex<Progress>,
+    own: Mutex<LiveFigures>,
     closing: AtomicBool,
     /// Requested when the run has ended and this member does not notice.
     stop: Stop,
@@ -368,7 +368,7 @@ impl Connections {
         state.news += 1;
         state.peers[from as usize].heard = now;
         match message {
-            ClusterMessage::Beat(progress) => state.peers[from as usize].progress = progress,
+            ClusterMessage::Beat(figures) => state.peers[from as usize].figures = *figures,
             ClusterMessage::Call { number: CallNumber { line, round }, kind } => {
                 if let Some(line) = state.lines.get_mut(usize::from(line)) {
                     line.calls[from as usize] = Some((round, kind));
@@ -526,14 +526,19 @@ impl World for Cluster {
         &self.background
     }
 
-    fn publish(&self, progress: Progress) {
-        *lock(&self.shared().own) = progress;
+    fn publish(&self, figures: LiveFigures) {
+        let shared = self.shared();
+        let last = figures.ended.then(|| ClusterMessage::Beat(Box::new(figures.clone())));
+        *lock(&shared.own) = figures;
+        if let Some(last) = last.filter(|_| shared.member != 0) {
+            shared.send(0, &last);
+        }
     }
 
-    fn progress(&self) -> Progress {
+    fn figures(&self) -> Vec<(u64, LiveFigures)> {
         let state = lock(&self.shared().state);
         let others = self.shared().peers().filter(|_| self.member() == 0);
-        others.fold(Progress::default(), |sum, peer| sum + state.peers[peer as usize].progress)
+        others.map(|peer| (peer, state.peers[peer as usize].figures.clone())).collect()
     }
 
     fn take_agreement(&self) -> Vec<(u64, Agreement)> {

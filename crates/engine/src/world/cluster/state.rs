@@ -6,7 +6,7 @@ use model::units::Nanos;
 
 use super::super::{Barrier, Cause, EarlyEnd, Topology};
 use super::wire::CollectiveKind;
-use crate::events::Progress;
+use crate::figures::LiveFigures;
 
 /// Everything except for barriers.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub(super) struct PeerState {
     pub(super) heard: Nanos,
     /// Its connection has ended.
     pub(super) lost: bool,
-    pub(super) progress: Progress,
+    pub(super) figures: LiveFigures,
     pub(super) code: Option<u8>,
 }
 

@@ -4,7 +4,7 @@ use model::ledger::Phase;
 use model::units::Nanos;
 
 use super::super::{Barrier, EarlyEnd};
-use crate::events::Progress;
+use crate::figures::LiveFigures;
 
 /// Bytes of a message's length, which precedes it.
 const LENGTH_BYTES: usize = 8;
@@ -44,7 +44,7 @@ pub(super) struct CallNumber {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ClusterMessage {
     /// The sender is alive, and this is what it has done.
-    Beat(Progress),
+    Beat(Box<LiveFigures>),
     /// To member 0: all ranks of the sender have reached a barrier. The last is done at `last`, and the message was
     /// sent at `posted`; both on member 0's clock.
     Arrive {
@@ -92,7 +92,7 @@ impl ClusterMessage {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; LENGTH_BYTES];
         match self {
-            ClusterMessage::Beat(progress) => write_json(&mut bytes, 0, progress),
+            ClusterMessage::Beat(figures) => write_json(&mut bytes, 0, figures),
             ClusterMessage::Arrive { barrier, last, posted } => {
                 bytes.push(1);
                 write_barrier(&mut bytes, barrier, [*last, *posted]);
@@ -254,6 +254,7 @@ impl Incoming {
 mod tests {
     use super::super::super::Cause;
     use super::*;
+    use crate::figures::{Progress, RankProgress};
 
     fn all() -> Vec<ClusterMessage> {
         let barrier = Barrier { epoch: 3, phase: Phase::Eval, step: u64::MAX, checkpoint: true };
@@ -261,7 +262,12 @@ mod tests {
         let place = Some(barrier);
         let ended = EarlyEnd { member: 2, node: "c07".to_owned(), cause: Cause::Silent(Nanos(5)), place };
         vec![
-            ClusterMessage::Beat(Progress { samples: 9, busy: Nanos(4), ..Progress::default() }),
+            ClusterMessage::Beat(Box::new(LiveFigures {
+                totals: Progress { samples: 9, compute: Nanos(4), ..Progress::default() },
+                ranks: vec![RankProgress { rank: 1, ..RankProgress::default() }],
+                rank_count: 1,
+                ended: true,
+            })),
             ClusterMessage::Arrive { barrier, last: Nanos(1), posted: Nanos(2) },
             ClusterMessage::Release { barrier, at: Nanos(3), posted: Nanos(4) },
             ClusterMessage::Call { number, kind: CollectiveKind::Gather },

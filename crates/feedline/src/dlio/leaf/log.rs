@@ -236,7 +236,7 @@ impl Observer for LeafLog {
         let detail = if self.level >= LogLevel::Steps { Detail::Steps } else { Detail::Milestones };
         // Created before the work starts, so that its first events are not lost.
         let lines = EventLines::new(self, shown.events.listen(detail));
-        progress::beside(work, |over| lines.follow(over));
+        progress::beside("progress", work, |over| lines.follow(over));
     }
 }
 

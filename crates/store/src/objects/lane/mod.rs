@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use model::extent::Extent;
-use model::requests::AttemptFailure;
+use model::requests::{AttemptFailure, RequestCounts};
 use model::units::Nanos;
 use rustix::io::Errno;
 
@@ -441,6 +441,10 @@ impl Lane for ObjectLane<'_> {
 
     fn waker(&self) -> Option<Arc<dyn Waker>> {
         Some(self.poller.bell())
+    }
+
+    fn requests(&self) -> Option<RequestCounts> {
+        Some(self.spans.requests)
     }
 
     fn take_spans(&mut self) -> Spans {
