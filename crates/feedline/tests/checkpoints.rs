@@ -179,7 +179,7 @@ fn the_result_has_dlio_s_keys_and_both_rates() {
     let young = checkpoint["advice"]["young_seconds"].as_f64().unwrap();
     assert!((young - (2.0 * cost * 86_400.0).sqrt()).abs() < 1e-3 * young, "{young} for {cost}");
     let result = dir.result();
-    dir.feedline(&["validate", &result]).run().ran().prints("4 files, unchanged");
+    dir.feedline(&["validate", &result]).run().ran().prints("5 files, unchanged");
     assert_eq!(dir.json(&format!("{result}/summary.json"))["metric"], summary["metric"]);
     let text = run(&dir, &[]).run().ran();
     text.prints("by the slowest rank (MLPerf)")

@@ -44,7 +44,7 @@ fn an_unchanged_result_has_the_recorded_verdict() {
     let done = validate(&dir, &[&result])
         .exits(0)
         .silent()
-        .prints(&format!("{result}: 5 files, unchanged, written by"));
+        .prints(&format!("{result}: 6 files, unchanged, written by"));
     let status = summary["feedline"]["verdict"]["status"].as_str().unwrap();
     assert!(done.stdout.contains(&format!("verdict: {status}\n")), "{}", done.stdout);
     assert!(!done.stdout.contains("recorded verdict"), "the rules are the same: {}", done.stdout);

@@ -99,7 +99,7 @@ const LEAF_REPORT: &str = "report.txt";
 /// The page of a result.
 pub(crate) const PAGE: &str = "report.html";
 
-/// The files of a result. The summary is written after the larger files, because it states the peak memory.
+/// The files of a result. The summary is written last, because it states the peak memory.
 const DOCUMENTS: [Document; 8] = [
     Document {
         name: "spec.yaml",
@@ -115,12 +115,12 @@ const DOCUMENTS: [Document; 8] = [
         write: |to, outcome| outcome.nodes().map_or(Ok(()), |nodes| nodes.write_csv(to)),
         present: |outcome| outcome.plan.training.is_some() && outcome.nodes().is_some(),
     },
-    Document { name: SUMMARY, write: |to, outcome| write_pretty(to, &outcome.summary()), present: |_| true },
     Document {
         name: PAGE,
         write: |to, outcome| Ok(to.write_all(page::of_run(outcome)?.html().as_bytes())?),
         present: |_| true,
     },
+    Document { name: SUMMARY, write: |to, outcome| write_pretty(to, &outcome.summary()), present: |_| true },
 ];
 
 /// Writes the result and returns its path.

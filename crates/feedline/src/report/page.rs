@@ -6,7 +6,7 @@ use anyhow::Context;
 use super::result::Outcome;
 
 pub(crate) fn of_run(outcome: &Outcome<'_>) -> anyhow::Result<HtmlPage> {
-    let summary = serde_json::to_value(outcome.summary()).context("cannot make the summary")?;
+    let summary = serde_json::to_value(outcome.page_summary()).context("cannot make the summary")?;
     let plan = serde_json::to_value(outcome.plan).context("cannot write the plan")?;
     let spec = outcome.spec.to_yaml();
     Ok(html::run(&RunDocuments {

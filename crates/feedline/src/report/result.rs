@@ -72,16 +72,21 @@ impl Outcome<'_> {
 
     /// The content of `summary.json`: DLIO's keys in DLIO's order, then the `feedline` object.
     pub(crate) fn summary(&self) -> impl Serialize {
-        self.summary_with(self.metric())
+        self.summary_with(self.metric(), self.peak_memory())
+    }
+
+    /// The same for the page, which is made before the peak memory is known and does not show it.
+    pub(crate) fn page_summary(&self) -> impl Serialize {
+        self.summary_with(self.metric(), None)
     }
 
     /// The same for the leaf of a DLIO run, whose readers take every metric for a number, a text or a list of numbers:
     /// what was not measured has no key.
     pub(crate) fn leaf_summary(&self) -> impl Serialize {
-        self.summary_with(measured(self.metric()))
+        self.summary_with(measured(self.metric()), self.peak_memory())
     }
 
-    fn summary_with(&self, metric: Map<String, Value>) -> Summary<'_> {
+    fn summary_with(&self, metric: Map<String, Value>, peak_memory: Option<u64>) -> Summary<'_> {
         let (host, set, hosts) = (self.host, DataSetSection::new(self.plan, self.spec), self.hosts());
         let data_of = |host: &HostSection| set.bytes_of(host.ranks, self.plan.ranks);
         Summary {
@@ -102,7 +107,7 @@ impl Outcome<'_> {
             data_size_per_host_gib: hosts.first().map_or(set.bytes, data_of) / GIB,
             epochs: self.ledger.epochs(Phase::Train).len(),
             end: &self.ledger.times.end,
-            feedline: self.feedline(),
+            feedline: self.feedline(peak_memory),
         }
     }
 
@@ -185,7 +190,7 @@ impl Outcome<'_> {
         put("io_stdev_MB_per_second", bytes(|rate| rate.stdev));
     }
 
-    fn feedline(&self) -> FeedlineObject<'_> {
+    fn feedline(&self, peak_memory: Option<u64>) -> FeedlineObject<'_> {
         let training = self.plan.training.as_ref();
         FeedlineObject {
             version: env!("CARGO_PKG_VERSION"),
@@ -198,7 +203,7 @@ impl Outcome<'_> {
             simulated: self.plan.is_simulated(),
             loader: training.map(|training| training.loader),
             memory: json!({
-                "peak_rss_bytes": self.peak_memory(),
+                "peak_rss_bytes": peak_memory,
                 "planned_bytes": self.plan.memory_bytes(),
             }),
             instrument: training.map(|_| Instrument {

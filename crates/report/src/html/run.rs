@@ -5,7 +5,7 @@ use model::ledger::{Ledger, Phase};
 use model::units::{Bytes, Nanos, counted, significant};
 use serde_json::Value;
 
-use super::doc::{Doc, bytes, percent, rate, seconds, share};
+use super::doc::{Doc, percent, rate, seconds, share};
 use super::parts::{Card, Cell, DataTable, HtmlPage, Notice, PageBlock, PageSection, PageTone};
 use super::{checkpoints, latency, ranks, requests, time};
 
@@ -237,7 +237,6 @@ fn headline(view: &RunView<'_>) -> Option<PageSection> {
     };
     add("run time", view.own.at("wall_seconds").cell(seconds), "");
     add("CPU time", view.own.at("cpu_seconds").cell(seconds), "");
-    add("peak memory", view.own.at("memory.peak_rss_bytes").cell(bytes), "");
     let section = PageSection::new(
         "figures",
         "Headline figures",
