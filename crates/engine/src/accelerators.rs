@@ -5,6 +5,7 @@
 //! timeline is delayed or gains by it, and the lateness is recorded.
 
 mod blocks;
+mod recording;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,7 +23,7 @@ use model::units::Nanos;
 
 use crate::checkpoint::Checkpointer;
 use crate::combiner::{Advance, Combiner};
-use crate::events::{Emitter, Event};
+use crate::events::{Emitter, Event, SpanSource};
 use crate::loader::{PhaseRun, Queue};
 use crate::meter::Listener;
 use crate::world::{Barrier, World};
@@ -174,6 +175,7 @@ impl<'a> Drive<'a> {
             pace: Checkpoints::default(),
             first_batch: None,
             emitter: Emitter::default(),
+            spans: run.events.span_source(run.readers.assignment.thread_count() + 1),
         };
         Drive { context, driver: Combiner::new(driver), saves: AtomicBool::new(false), agrees }
     }
@@ -294,6 +296,8 @@ struct Driver<'a> {
     pace: Checkpoints,
     first_batch: Option<Nanos>,
     emitter: Emitter,
+    /// Where operations are recorded, if a listener asks for them.
+    spans: Option<SpanSource>,
 }
 
 impl Advance for Driver<'_> {
@@ -413,7 +417,8 @@ impl Driver<'_> {
         accelerator.row.lateness_ns_sum += late;
         accelerator.row.lateness_ns_max = accelerator.row.lateness_ns_max.max(late);
         self.batch_wait.record(wait);
-        let asked = accelerator.asks.since(run.begin);
+        let (asks, asked) = (accelerator.asks, accelerator.asks.since(run.begin));
+        self.record_wait(rank, (asks, wait));
         self.timeline.add_wait(asked, asked + wait);
         if step == 0 {
             self.first_batch = self.first_batch.into_iter().chain([landed.ready]).min();
@@ -529,6 +534,7 @@ impl Driver<'_> {
             accelerator.row.checkpoint_ns += pause;
         }
         self.context.run.ranks.iter().for_each(|rank| rank.add_checkpoint(pause));
+        self.record_pause(pause);
         self.all_ask(end);
         if !self.finished() {
             self.tell_block(end, |block, _| Some(Event::BlockBegan { block }));
@@ -564,6 +570,10 @@ impl Driver<'_> {
         row.barrier_ns += asks - accelerator.ends;
         accelerator.blocks.add(&metric, run.phase.shards.steps, StepRecord { load: wait + copy, compute });
         run.ranks[rank].end_step(wait, copy, compute, asks - accelerator.ends);
+        if self.spans.is_some() {
+            self.record_step(rank, asks);
+        }
+        let accelerator = &mut self.ranks[rank];
         accelerator.asks = asks;
         accelerator.step += 1;
     }

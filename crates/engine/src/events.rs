@@ -3,7 +3,10 @@
 //! What happens thousands of times a second is counted: workers add to counters, and a listener reads them at any time.
 //! What happens rarely is an event. Each thread that emits events has a bounded queue for each listener, created with
 //! its first event. A full queue drops the event and counts it, so that no thread ever waits for a listener. Without a
-//! listener, emitting costs one load.
+//! listener, emitting costs one load. Single operations are recorded, too, if a listener asks for them: see `spans`.
+
+mod ring;
+mod spans;
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -17,6 +20,10 @@ use model::units::Nanos;
 
 use crate::counters::Counters;
 use crate::figures::{LiveFigures, Progress};
+
+use crate::sync;
+pub(crate) use spans::{RARELY, SpanSource};
+pub use spans::{SpanRequest, SpanStream};
 
 /// An event. It is small and owns no memory, so emitting one allocates nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +141,7 @@ pub struct Events {
     listeners: Mutex<Vec<Arc<ListenerState>>>,
     /// The number of the next event.
     next: AtomicU64,
+    spans: spans::SpanListeners,
 }
 
 /// What emitting threads and one listener share.

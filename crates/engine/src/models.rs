@@ -1,5 +1,5 @@
-//! Models of the wake-up protocols `Bell`, `Combiner` and `Queue`: loom runs the production files through the
-//! interleavings of a few threads, with the reads that a weak memory model allows. No wait times out in a model, so a
+//! Models of the wake-up protocols `Bell`, `Combiner` and `Queue`, and of `WordRing`: loom runs the production files
+//! through the interleavings of a few threads, with the reads that a weak memory model allows. No wait times out in a model, so a
 //! lost wake-up is a deadlock, which loom reports.
 //!
 //! Each model also runs on the same files with weaker primitives, and must fail there. This shows that it can fail.
@@ -21,6 +21,9 @@ macro_rules! protocols {
         #[path = "../loader/queue.rs"]
         #[expect(dead_code, reason = "the models do not use all of it")]
         mod queue;
+        #[path = "../events/ring.rs"]
+        #[allow(dead_code, reason = "the models do not use all of it")]
+        mod ring;
 
         #[path = "checks.rs"]
         #[allow(dead_code, reason = "not every model fails with every weaker primitive")]
@@ -82,6 +85,8 @@ models! {
     a_claim_sees_what_was_done_before_room_was_made fails unordered;
     a_raised_limit_and_a_moved_window_let_a_chunk_go fails unfenced;
     two_neighbours_move_the_window_past_both fails unfenced;
+    entries_of_a_ring_arrive_whole_and_in_order fails unordered;
+    a_closed_ring_has_no_more_entries fails unordered;
 }
 
 /// If this test fails, loom orders a store behind a read-modify-write of the value before it, and the limits above are

@@ -12,6 +12,7 @@ use model::checkpoint::Checkpoints;
 use model::files::FileList;
 use model::ledger::{EpochRecord, Ledger, NodeRow, ObservedCache, PARTS, Phase, SampleDigest};
 use model::plan::{PhasePlan, TrainingPlan};
+use model::spans::{OperationSpan, SpanKind, SpanTrack};
 use model::units::Nanos;
 use store::page_cache::PageCache;
 use store::{Footprint, Store};
@@ -19,7 +20,7 @@ use store::{Footprint, Store};
 use crate::accelerators::{Drive, PhaseContext, PhaseTimes, RankTimes};
 use crate::cache::{CacheError, CachePreparer};
 use crate::checkpoint;
-use crate::events::{Emitter, Event, Events};
+use crate::events::{Emitter, Event, Events, RARELY, SpanSource};
 use crate::host;
 use crate::loader::{
     Delivered, PhaseControl, PhaseFailure, PhaseInput, PhaseReaders, PhaseRun, panic_text, read,
@@ -73,8 +74,10 @@ pub fn train(rig: &TrainingSetup<'_>) -> Result<Ledger, CacheError> {
     let mut ledger = Ledger::default();
     let (preparer, emitter) = (CachePreparer::new(rig), Emitter::default());
     rig.events.counters().seat_ranks(&rig.world.ranks(rig.plan.ranks()), rig.plan.ranks());
+    let spans = rig.events.span_source(RARELY);
     for epoch in 1..=rig.plan.epochs {
-        emitter.emit(rig.events, rig.clock.now(), Event::EpochBegan { epoch });
+        let began = rig.clock.now();
+        emitter.emit(rig.events, began, Event::EpochBegan { epoch });
         for (place, phase) in rig.plan.phases(epoch).enumerate() {
             let is_first = (epoch, place) == (1, 0);
             let made = preparer.make(phase, epoch, is_first);
@@ -84,20 +87,14 @@ pub fn train(rig: &TrainingSetup<'_>) -> Result<Ledger, CacheError> {
             let ended = match (made, begun) {
                 (Err(refused), _) if is_first => return Err(refused),
                 (Ok(cache), Ok(PhaseMeeting { agreement, cores })) => {
-                    let prepared = cache.made.time_ns;
-                    emitter.emit(
-                        rig.events,
-                        rig.clock.now(),
-                        Event::PhaseBegan { epoch, phase: phase.phase },
-                    );
+                    let (prepared, began) = (cache.made.time_ns, rig.clock.now());
+                    emitter.emit(rig.events, began, Event::PhaseBegan { epoch, phase: phase.phase });
                     let node = NodeRow { cache, agreement, ..NodeRow::default() };
                     ledger.add_node(epoch, phase.phase, rig.world.node(), node);
                     let (first_batch, ended) = run_phase(rig, phase, epoch, (&before, cores), &mut ledger);
-                    emitter.emit(
-                        rig.events,
-                        rig.clock.now(),
-                        Event::PhaseEnded { epoch, phase: phase.phase },
-                    );
+                    let at = rig.clock.now();
+                    emitter.emit(rig.events, at, Event::PhaseEnded { epoch, phase: phase.phase });
+                    record(spans.as_ref(), epoch, Some(phase.phase), (began, at));
                     if is_first {
                         ledger.first_batch_ns = first_batch.map(|moment| moment.since(prepared));
                     }
@@ -123,7 +120,9 @@ pub fn train(rig: &TrainingSetup<'_>) -> Result<Ledger, CacheError> {
         if let Some(record) = ledger.records.epochs.get_mut(&epoch) {
             record.ended = Some(rig.clock.now());
         }
-        emitter.emit(rig.events, rig.clock.now(), Event::EpochEnded { epoch });
+        let at = rig.clock.now();
+        emitter.emit(rig.events, at, Event::EpochEnded { epoch });
+        record(spans.as_ref(), epoch, None, (began, at));
     }
     // No member leaves while another one still saves or fails.
     let (last, phase) = (rig.plan.epochs, Phase::Train);
@@ -131,6 +130,19 @@ pub fn train(rig: &TrainingSetup<'_>) -> Result<Ledger, CacheError> {
         members::note_end(rig, &mut ledger, (last, phase), ended);
     }
     Ok(ledger)
+}
+
+/// Records an epoch or one of its phases for listeners.
+fn record(spans: Option<&SpanSource>, epoch: u64, phase: Option<Phase>, (began, end): (Nanos, Nanos)) {
+    let kind = match phase {
+        None => SpanKind::Epoch,
+        Some(Phase::Train) => SpanKind::Training,
+        Some(Phase::Eval) => SpanKind::Evaluation,
+    };
+    if let Some(spans) = spans {
+        let span = OperationSpan::new(kind, SpanTrack::Run, began, end.since(began));
+        spans.record(&OperationSpan { epoch, ..span });
+    }
 }
 
 /// Takes the checkpoint that follows a finished epoch of training, if one does.

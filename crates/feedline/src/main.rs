@@ -18,6 +18,7 @@
 //!   or a ledger.
 //! - `progress`: a progress bar, lines or a live view, from the engine's events.
 //! - `metrics`: live figures for Prometheus, over HTTP and as a file.
+//! - `recording`: writes the trace of a run, from the engine's operations.
 //! - `terminal`: the width of the terminal, and whether text is coloured.
 //! - `exit`: the exit codes, and errors with their exit code.
 //! - `supervisor`: the process that the user starts waits for its child, which does the work. A child that cannot be
@@ -35,6 +36,7 @@ mod exit;
 mod flags;
 mod metrics;
 mod progress;
+mod recording;
 mod report;
 mod supervisor;
 mod terminal;

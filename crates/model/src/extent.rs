@@ -1,7 +1,7 @@
 //! A range of bytes in a file. Formats return extents, I/O backends read them and the engine counts them.
 
 /// A range of bytes in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     pub offset: u64,
     pub len: u64,

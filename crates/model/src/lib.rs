@@ -18,7 +18,7 @@
 //!   `files`, `sizes`, `shape` and `extent` describe its files; `catalog` is the encoded list of existing files,
 //!   `manifest` the description of generated ones.
 //! - What was observed: `ledger`, with `histogram` (latencies), `timeline` (activity over time), `requests` (of
-//!   object stores) and `digest` (which samples were delivered).
+//!   object stores) and `digest` (which samples were delivered); `spans` (single operations, for traces).
 //! - Several runs: `study` (the next trial of a search, the grid of a sweep, attribution of time).
 //! - What it means: `metrics` (figures such as AU), `statistics` (repeated measurements), `verdict` (the rules that
 //!   decide whether the figures can be trusted), `mlperf` (the rules of MLPerf Storage, for results of any program).
@@ -50,6 +50,7 @@ pub mod requests;
 pub mod secret;
 pub mod shape;
 pub mod sizes;
+pub mod spans;
 pub mod spec;
 pub mod statistics;
 pub mod study;

@@ -13,7 +13,8 @@ use store::Now;
 
 use crate::error::Error;
 use crate::members::{agree, named};
-use crate::observe::{Activity, ActivityUnit, Observer, observed};
+use crate::observe::{Activity, ActivityUnit, Observer, RecordedRun, observed, recorded};
+use crate::run::RunTask;
 use crate::settle::TrainingRun;
 use crate::tiers::{OpenTiers, Tiers};
 
@@ -30,12 +31,15 @@ pub(crate) struct RunCheckpoints<'a> {
 
 impl RunCheckpoints<'_> {
     /// Saves and restores without training; returns the time that it took, too.
-    pub(crate) fn alone(&self, world: &dyn World, stop: &Stop) -> Result<(Ledger, Nanos), Error> {
+    pub(crate) fn alone(&self, task: &RunTask<'_>) -> Result<(Ledger, Nanos), Error> {
+        let RunTask { world, stop, recorder, .. } = *task;
         let (open, clock) = (agree(self.tiers.open(None), world, stop)?, Monotonic::new());
         let origin = clock.wall_origin();
         let goal = Activity { what: "checkpoints", unit: ActivityUnit::Files, total: files(self.plan) };
         let (ledger, span) = observed(self.observer, world, goal, |events| {
-            Ok::<Ledger, Error>(checkpoint::alone(self.setup(&open, world, &clock, stop, events)?)?)
+            recorded(recorder, RecordedRun { events, world, files: None }, || {
+                Ok::<Ledger, Error>(checkpoint::alone(self.setup(&open, world, &clock, stop, events)?)?)
+            })
         });
         let mut ledger = ledger?;
         // DLIO reports checkpoints without training as those of an epoch.

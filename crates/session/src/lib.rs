@@ -21,8 +21,8 @@
 //! - `checkpoint`: saving and restoring; `data_set`: writing missing files;
 //!   `existing`: files that another program wrote, without a catalog.
 //! - `objects`: how to reach an object store, by the workload, the environment and profile files.
-//! - `observe`: the port for progress; `folder`: folders and other places that the user names; `error`: every reason
-//!   not to run.
+//! - `observe`: the ports for progress and for traces; `folder`: folders and other places that the user names;
+//!   `error`: every reason not to run.
 //!
 //! # Invariants
 //!
@@ -58,6 +58,8 @@ pub use likeness::MemberDifference;
 pub use listing::listing_threads;
 pub use members::{SharedFailure, agree, of_member_0};
 pub use object_listing::{LISTED_AT_ONCE, state_folder};
-pub use observe::{Activity, ActivityUnit, ObservedWork, Observer, SilentObserver, observed};
+pub use observe::{
+    Activity, ActivityUnit, ObservedWork, Observer, RecordedRun, Recorder, SilentObserver, observed,
+};
 pub use run::{CalibrationTime, MeasuredRun, RunTask, calibrate, fault, measure, run};
 pub use settle::{Settled, settle};

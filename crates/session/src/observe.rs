@@ -6,7 +6,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use engine::meter::Monotonic;
-use engine::{Events, LiveFigures, Progress, World};
+use engine::{Events, LiveFigures, Progress, SplitFiles, World};
 use model::ledger::Ledger;
 use model::units::Nanos;
 use store::Now;
@@ -105,6 +105,47 @@ pub struct SilentObserver;
 impl Observer for SilentObserver {
     fn during(&self, _goal: &Activity, _shown: ObservedWork<'_>, work: &mut dyn FnMut()) {
         work();
+    }
+}
+
+/// A run whose operations can be recorded.
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "a bundle of references, one of them to a world")]
+pub struct RecordedRun<'a> {
+    /// The events of this member.
+    pub events: &'a Events,
+    pub world: &'a dyn World,
+    /// The names of the files that training and evaluation read; `None` without training.
+    pub files: Option<SplitFiles<'a>>,
+}
+
+/// Records the operations of a run. Unlike an observer, it is called at every member, and only for the run itself: not
+/// while a data set is generated or feedline is calibrated.
+pub trait Recorder: Sync {
+    /// Calls `work`, and meanwhile records its operations.
+    fn during(&self, run: RecordedRun<'_>, work: &mut dyn FnMut());
+}
+
+/// Does work while its operations are recorded, if they are to be.
+pub(crate) fn recorded<T>(
+    recorder: Option<&dyn Recorder>,
+    run: RecordedRun<'_>,
+    work: impl FnOnce() -> T,
+) -> T {
+    let (mut work, mut done) = (Some(work), None);
+    let mut once = || {
+        if let Some(work) = work.take() {
+            done = Some(work());
+        }
+    };
+    if let Some(recorder) = recorder {
+        recorder.during(run, &mut once);
+    }
+    // Without a recorder, or if it did not call it, the work is done here.
+    once();
+    match done {
+        Some(done) => done,
+        None => unreachable!("the work was done once"),
     }
 }
 

@@ -21,7 +21,7 @@ use crate::checkpoint::RunCheckpoints;
 use crate::error::Error;
 use crate::ledgers;
 use crate::members::{agree, named};
-use crate::observe::{Activity, ActivityUnit, Observer, observed};
+use crate::observe::{Activity, ActivityUnit, Observer, RecordedRun, Recorder, observed, recorded};
 use crate::settle::{Settled, TrainingRun};
 
 /// When feedline's own ceiling is measured.
@@ -44,6 +44,8 @@ pub struct RunTask<'a> {
     pub share: bool,
     pub world: &'a dyn World,
     pub observer: &'a dyn Observer,
+    /// Records the operations of the run, if they are to be recorded.
+    pub recorder: Option<&'a dyn Recorder>,
     pub stop: &'a Stop,
 }
 
@@ -166,7 +168,7 @@ type TimedLedger = (Ledger, Nanos);
 
 fn save(settled: &Settled<'_>, task: &RunTask<'_>) -> Result<TimedLedger, Error> {
     let Some(saving) = saving(settled, task) else { return Ok(TimedLedger::default()) };
-    saving.alone(task.world, task.stop)
+    saving.alone(task)
 }
 
 /// The checkpoints of the task's plan.
@@ -238,10 +240,11 @@ impl TrainingRun<'_> {
                     stop: task.stop,
                     events,
                 };
-                match &saving {
+                let recorded_run = RecordedRun { events, world: task.world, files: Some(files) };
+                recorded(task.recorder, recorded_run, || match &saving {
                     Some(saving) => saving.beside(self, &rig),
                     None => engine::train(&rig).map_err(|error| named(Error::Cache(error), task.world)),
-                }
+                })
             })
         });
         let mut ledger = trained??;

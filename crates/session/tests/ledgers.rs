@@ -37,8 +37,11 @@ fn run(folder: &Path, world: &dyn World, (calibrate, share): (CalibrationTime, b
     let (host, stop) = (Host::look(), Stop::default());
     let settled = settled(folder, &host, world);
     let observer = &SilentObserver;
-    measure(&settled, &RunTask { plan: &settled.plan, calibrate, share, world, observer, stop: &stop })
-        .unwrap()
+    measure(
+        &settled,
+        &RunTask { plan: &settled.plan, calibrate, share, world, observer, recorder: None, stop: &stop },
+    )
+    .unwrap()
 }
 
 /// Writes the data set.

@@ -213,6 +213,7 @@ fn a_data_set_that_disappears_on_one_node_is_named_by_all() {
                 share: false,
                 world,
                 observer: &SilentObserver,
+                recorder: None,
                 stop,
             },
         )
@@ -313,6 +314,7 @@ fn save_and_add_up(mode: &str) {
             share: false,
             world,
             observer: &SilentObserver,
+            recorder: None,
             stop,
         };
         (run(&settled, &task).unwrap(), settled.plan.saves(), settled.plan.checkpoint.clone().unwrap())
@@ -352,6 +354,7 @@ fn a_checkpoint_folder_that_is_not_shared_is_refused_with_the_name_of_the_node()
             share: false,
             world,
             observer: &SilentObserver,
+            recorder: None,
             stop,
         };
         let error = run(&settled, &task).unwrap_err();

@@ -217,6 +217,7 @@ fn train(name: &str, count: u64, settings: &[&str]) -> Requests {
                 share: true,
                 world,
                 observer: &SilentObserver,
+                recorder: None,
                 stop: &stop,
             };
             let ledger = run(&settled, &task).unwrap();

@@ -36,7 +36,15 @@ fn run(settled: &Settled<'_>, plan: &Plan, calibrate: CalibrationTime) -> Result
     let (world, stop) = (Solo::new(), Stop::default());
     feedline_session::run(
         settled,
-        &RunTask { plan, calibrate, share: false, world: &world, observer: &SilentObserver, stop: &stop },
+        &RunTask {
+            plan,
+            calibrate,
+            share: false,
+            world: &world,
+            observer: &SilentObserver,
+            recorder: None,
+            stop: &stop,
+        },
     )
 }
 

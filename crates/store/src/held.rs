@@ -147,6 +147,11 @@ impl FolderHandle {
         })
     }
 
+    /// Creates a file that the user asked for, under a free name.
+    pub fn create_file(&self, name: impl AsRef<Path>) -> Result<File, StoreError> {
+        self.create_new(name.as_ref().as_os_str(), OFlags::empty()).map(File::from)
+    }
+
     /// Creates a file under a name that is reserved for feedline.
     pub fn create_temporary(&self, name: impl AsRef<Path>) -> Result<File, StoreError> {
         let name = name.as_ref().as_os_str();

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use model::extent::Extent;
 use model::names::Name;
+use model::spans::SpanKind;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 
@@ -12,8 +13,8 @@ use crate::buffer::Buffer;
 use crate::proof::{FetchView, Prover};
 use crate::reading::{RangeRead, Transfers};
 use crate::{
-    Fetch, FetchWait, Fetched, FinishedFetch, Lane, Operation, Probe, Spans, StoreError, Traffic, page_cache,
-    size,
+    Fetch, FetchWait, Fetched, FinishedFetch, Lane, Operation, Probe, Spans, StoreError, Traffic, WHOLE,
+    page_cache, size, whole,
 };
 
 /// What a blocking backend has to implement.
@@ -93,7 +94,8 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
         self.traffic.begin(reader, Operation::Open, 0);
         let file = self.backend.open(name);
         self.traffic.end(reader);
-        self.spans.open.record(self.traffic.clock.now().since(begin));
+        let times = (begin, self.traffic.clock.now());
+        self.traffic.record(&mut self.spans, reader, SpanKind::Open, times, WHOLE);
         let file = file?;
         if !fetch.shows_size()
             && let Err(cause) = self.check_size(reader, &file, fetch)
@@ -132,9 +134,9 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
 
     fn bring(&mut self, reader: usize, fetch: &mut Fetch<'_>) -> Result<Fetched, StoreError> {
         let (file, opens) = self.open(reader, fetch)?;
-        let probe = self.probe(&file, FetchView::of(fetch));
+        let probe = self.probe((reader, &file), FetchView::of(fetch));
         let outcome = self.read_ranges((reader, &file), fetch);
-        self.give_back(&file, fetch.ranges);
+        self.give_back((reader, &file), fetch.ranges);
         let left = self.leave(reader, file, fetch.name, fetch.keep_open && outcome.is_ok());
         let (bytes, reads) = outcome?;
         left?;
@@ -142,27 +144,29 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
     }
 
     /// Counts the resident pages of a fetch before it is read.
-    fn probe(&mut self, file: &B::File, subject: FetchView<'_>) -> Probe {
+    fn probe(&mut self, (reader, file): (usize, &B::File), subject: FetchView<'_>) -> Probe {
         let Some(cached) = self.backend.cached(file) else { return Probe::Unasked };
         if let Some(known) = self.prover.draw(subject) {
             return known;
         }
         let begin = self.traffic.clock.now();
         let probe = self.prover.count(cached, subject);
-        self.spans.probe.record(self.traffic.clock.now().since(begin));
+        let times = (begin, self.traffic.clock.now());
+        self.traffic.record(&mut self.spans, reader, SpanKind::Probe, times, whole(subject.ranges));
         probe
     }
 
     /// Evicts the pages of a fetch, so that an epoch leaves nothing cached for the next. Pages that it shares with its
     /// neighbours may stay, and pages that read-ahead loaded behind it do stay.
-    fn give_back(&mut self, file: &B::File, ranges: &[Extent]) {
+    fn give_back(&mut self, (reader, file): (usize, &B::File), ranges: &[Extent]) {
         let Some(cached) = self.backend.cached(file).filter(|_| self.prover.gives_back()) else { return };
         let begin = self.traffic.clock.now();
         for range in ranges {
             self.backend.let_go(file, *range);
             page_cache::forget(cached, *range);
         }
-        self.spans.forget.record(self.traffic.clock.now().since(begin));
+        let times = (begin, self.traffic.clock.now());
+        self.traffic.record(&mut self.spans, reader, SpanKind::Forget, times, whole(ranges));
     }
 
     fn read_ranges(
@@ -217,7 +221,9 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
             let got = self.backend.read_at(file, fetch.name, ask.offset, room);
             self.traffic.end(reader);
             let got = got?;
-            self.spans.read.record(self.traffic.clock.now().since(begin));
+            let (times, range_read) =
+                ((begin, self.traffic.clock.now()), Extent { offset: ask.offset, len: got as u64 });
+            self.traffic.record(&mut self.spans, reader, SpanKind::Read, times, range_read);
             reads += 1;
             let part = reading
                 .take(ask, got, || self.backend.shown(fetch.name))
@@ -247,7 +253,7 @@ fn close<B: Blocking>(
     traffic.begin(reader, Operation::Close, 0);
     let closed = backend.close(file, name);
     traffic.end(reader);
-    spans.close.record(traffic.clock.now().since(begin));
+    traffic.record(spans, reader, SpanKind::Close, (begin, traffic.clock.now()), WHOLE);
     closed
 }
 

@@ -74,6 +74,7 @@ use model::histogram::Histogram;
 use model::names::Name;
 use model::objects::ObjectVersion;
 use model::requests::RequestCounts;
+use model::spans::SpanKind;
 use model::units::Nanos;
 
 pub use backend::{BACKENDS, Backend, PlaceKind, Registry, Selection};
@@ -150,6 +151,25 @@ pub struct Traffic<'a> {
     pub tracks: &'a [Track],
     /// What to count and evict in the page cache. Ignored by stores that do not read through it.
     pub proof: Proof<'a>,
+    /// Sees each operation that the lane times, if they are traced.
+    pub spans: Option<&'a dyn SpanSink>,
+}
+
+/// Sees single operations. The lane's thread calls it with the times that it has just recorded in `Spans`, so that both
+/// agree exactly.
+pub trait SpanSink: Sync {
+    /// An operation of `reader`.
+    fn see(&self, reader: usize, span: LaneSpan);
+}
+
+/// An operation of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneSpan {
+    pub kind: SpanKind,
+    pub began: Nanos,
+    pub took: Nanos,
+    /// What it was about in the file; empty for an operation on the whole file.
+    pub range: Extent,
 }
 
 impl Traffic<'static> {
@@ -167,6 +187,7 @@ impl Traffic<'static> {
             witness,
             tracks: &[],
             proof,
+            spans: None,
         }
     }
 }
@@ -185,6 +206,33 @@ impl Traffic<'_> {
             track.end();
         }
     }
+
+    /// Records the time of an operation of a reader that began at `began` and has just ended.
+    fn record(
+        &self,
+        spans: &mut Spans,
+        reader: usize,
+        kind: SpanKind,
+        (began, end): (Nanos, Nanos),
+        range: Extent,
+    ) {
+        let took = end.since(began);
+        if let Some(histogram) = spans.of(kind) {
+            histogram.record(took);
+        }
+        if let Some(sink) = self.spans {
+            sink.see(reader, LaneSpan { kind, began, took, range });
+        }
+    }
+}
+
+/// The range of an operation on a whole file.
+const WHOLE: Extent = Extent { offset: 0, len: 0 };
+
+/// The range of an operation on all ranges of a fetch: where the first begins, and their bytes.
+fn whole(ranges: &[Extent]) -> Extent {
+    let offset = ranges.first().map_or(0, |range| range.offset);
+    Extent { offset, len: ranges.iter().map(|range| range.len).sum() }
 }
 
 /// What the bytes of a fetch are for.
@@ -272,6 +320,23 @@ pub struct Spans {
     pub close: Histogram,
     /// Requests to an object store; none for files.
     pub requests: RequestCounts,
+}
+
+impl Spans {
+    /// The times of a kind of operation; `None` for a kind that no lane has.
+    fn of(&mut self, kind: SpanKind) -> Option<&mut Histogram> {
+        Some(match kind {
+            SpanKind::Open => &mut self.open,
+            SpanKind::Connect => &mut self.connect,
+            SpanKind::FirstByte => &mut self.first_byte,
+            SpanKind::Body => &mut self.body,
+            SpanKind::Probe => &mut self.probe,
+            SpanKind::Read => &mut self.read,
+            SpanKind::Forget => &mut self.forget,
+            SpanKind::Close => &mut self.close,
+            _ => return None,
+        })
+    }
 }
 
 /// What fetches in flight wait for.

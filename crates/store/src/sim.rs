@@ -14,12 +14,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use model::extent::Extent;
 use model::location::Location;
 use model::plan::Medium;
+use model::spans::SpanKind;
 use model::units::{Bytes, Nanos};
 
 use crate::null::{NoFiles, OpenNames};
 use crate::{
     Backend, Buffer, Capabilities, Fetch, FetchWait, Fetched, Files, FinishedFetch, Lane, OpenTier,
-    PlaceKind, Selection, Spans, Store, StoreError, Threads, Traffic, tier,
+    PlaceKind, Selection, Spans, Store, StoreError, Threads, Traffic, WHOLE, tier,
 };
 
 pub(crate) const BACKEND: Backend = Backend {
@@ -263,6 +264,8 @@ struct SimFetch {
     range: usize,
     within: u64,
     began: Nanos,
+    /// The request in the device, and when it was made.
+    asked: Extent,
     asked_at: Nanos,
     brought: Fetched,
     kept: Option<Buffer>,
@@ -273,6 +276,7 @@ impl SimFetch {
     fn next(&mut self, transfer: u64) -> Option<u64> {
         let range = self.ranges.get(self.range)?;
         let bytes = (range.len - self.within).min(transfer);
+        self.asked = Extent { offset: range.offset + self.within, len: bytes };
         self.within += bytes;
         if self.within == range.len {
             (self.range, self.within) = (self.range + 1, 0);
@@ -316,7 +320,7 @@ impl Lane for SimLane<'_> {
         let under_way = &mut self.readers[reader];
         under_way.ranges.clear();
         under_way.ranges.extend_from_slice(fetch.ranges);
-        (under_way.range, under_way.within) = (0, 0);
+        (under_way.range, under_way.within, under_way.asked) = (0, 0, WHOLE);
         under_way.brought = Fetched { opens: self.held.open(reader, &fetch), ..Fetched::default() };
         (under_way.kept, under_way.began) = (fetch.into, fetch.at);
         if !self.request(reader, fetch.at) {
@@ -331,7 +335,8 @@ impl Lane for SimLane<'_> {
                 return None;
             }
             self.events.pop();
-            self.spans.read.record(at.since(self.readers[reader].asked_at));
+            let SimFetch { asked_at, asked, .. } = self.readers[reader];
+            self.traffic.record(&mut self.spans, reader, SpanKind::Read, (asked_at, at), asked);
             // Relaxed: the flag publishes no other data.
             if self.traffic.give_up.load(Ordering::Relaxed) {
                 return Some(self.end(reader, at, Err(StoreError::GivenUp)));

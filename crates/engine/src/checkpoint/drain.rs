@@ -7,6 +7,7 @@ use std::sync::PoisonError;
 
 use model::checkpoint::manifest::{CheckpointManifest, ManifestEntry, Moment};
 use model::names::Name;
+use model::spans::SpanKind;
 use model::units::Nanos;
 use serde::{Deserialize, Serialize};
 use store::{Buffer, StoredCheckpoint, Tier, TierFiles, TierSource};
@@ -190,11 +191,17 @@ impl Checkpointer<'_> {
         self.combine(line, committed.map_err(CheckpointError::from)).inspect_err(give_up)?;
         let reckoned = ended?.iter().map(|end| end.at).max().unwrap_or(began);
         let end = if last.files().holds_files() { self.now() } else { reckoned };
-        let seen = spread.seen();
+        let (seen, mut started) = (spread.seen(), None);
         self.completed((seen.moment, seen.serial), false, |saved| {
             saved.drain_ns = Some(end.since(began));
             saved.durable_ns = Some(end.since(saved.began));
+            started = Some(saved.began);
         });
+        // A checkpoint of an earlier run is not in the ledger, either.
+        if let Some(started) = started {
+            self.trace(SpanKind::Drain, (seen.moment, whole), began, end.since(began));
+            self.trace(SpanKind::Durable, (seen.moment, whole), started, end.since(started));
+        }
         Ok(())
     }
 

@@ -25,11 +25,12 @@ use std::time::Duration;
 
 use model::checkpoint::manifest::{CheckpointManifest, Moment};
 use model::checkpoint::{CheckpointPlan, SaveRecord, Schedule};
+use model::spans::{OperationSpan, SpanKind, SpanTrack};
 use model::units::Nanos;
 use store::{StoreError, Tier};
 use thiserror::Error;
 
-use crate::events::{Emitter, Event, Events};
+use crate::events::{Emitter, Event, Events, RARELY, SpanSource};
 use crate::meter::Clock;
 use crate::stop::Stop;
 use crate::world::{EarlyEnd, World};
@@ -177,6 +178,8 @@ pub struct Checkpointer<'a> {
     awaited: AtomicUsize,
     /// Shared by training and the background, which emit a few events per checkpoint.
     emitter: Emitter,
+    /// Where the times of checkpoints are recorded, if a listener asks for them.
+    spans: Option<Mutex<SpanSource>>,
 }
 
 /// How long a wait lasts before it checks whether the run should stop.
@@ -211,6 +214,7 @@ pub fn keep<'a, T>(
         pool: Arc::new(SnapshotPool::new(setup.plan.pool_bytes)),
         awaited: AtomicUsize::new(0),
         emitter: Emitter::default(),
+        spans: setup.events.span_source(RARELY).map(Mutex::new),
     };
     let _alone = members::agreed(&setup, checkpointer.lock())?;
     members::check_last_is_shared(&setup)?;
@@ -314,6 +318,20 @@ impl<'a> Checkpointer<'a> {
 
     fn emit(&self, event: Event) {
         self.emitter.emit(self.setup.events, self.now(), event);
+    }
+
+    /// Records a time of a checkpoint for listeners.
+    fn trace(&self, kind: SpanKind, (moment, bytes): (Moment, u64), at: Nanos, took: Nanos) {
+        let track = match kind {
+            SpanKind::Drain => SpanTrack::Drains,
+            SpanKind::Fast | SpanKind::Durable => SpanTrack::Durability,
+            _ => SpanTrack::Checkpoints,
+        };
+        let Some(spans) = &self.spans else { return };
+        let span = OperationSpan::new(kind, track, at, took);
+        let step = Some(moment.step as u32);
+        let span = OperationSpan { epoch: moment.epoch, step, bytes, ..span };
+        spans.lock().unwrap_or_else(PoisonError::into_inner).record(&span);
     }
 
     /// Records that a checkpoint is complete. A checkpoint of an earlier run is not a save of this one.

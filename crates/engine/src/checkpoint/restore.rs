@@ -8,6 +8,7 @@ use std::sync::PoisonError;
 use model::checkpoint::RestoreRecord;
 use model::checkpoint::manifest::{CheckpointManifest, Moment};
 use model::names::Name;
+use model::spans::SpanKind;
 use model::units::Nanos;
 use store::page_cache::Pages;
 use store::{Operation, StoredCheckpoint, Tier, TierFiles};
@@ -76,6 +77,7 @@ impl Checkpointer<'_> {
         let (slowest, first) = files::rank_times(&items, &ended, began);
         let took = if tier.holds_files() { self.now().since(began) } else { slowest };
         let bytes = items.iter().map(|item| item.bytes).sum();
+        self.trace(SpanKind::Restore, (stored.manifest.moment, bytes), began, took);
         Ok(RestoreRecord {
             from_fast,
             bytes,

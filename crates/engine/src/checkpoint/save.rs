@@ -4,6 +4,7 @@
 use model::checkpoint::manifest::{CheckpointManifest, Moment, SCHEMA_VERSION};
 use model::checkpoint::{Cpu, SaveRecord};
 use model::names::Name;
+use model::spans::SpanKind;
 use model::spec::SaveMode;
 use model::units::Nanos;
 use store::{StoredCheckpoint, Tier};
@@ -77,6 +78,8 @@ impl Checkpointer<'_> {
             (saved.blocked_ns, saved.cpu) = (end.since(began), cpu);
             took = saved.troubles.is_empty().then(|| saved.dlio_span(self.setup.plan.save));
         });
+        let bytes = self.items.iter().map(|item| item.bytes).sum();
+        self.trace(SpanKind::Save, (moment, bytes), began, end.since(began));
         if let Some(took) = took {
             // Stamped with the moment at which training continues, so that it precedes what follows.
             self.emitter.emit(self.setup.events, end, Event::CheckpointSaved { moment, took });
@@ -297,6 +300,8 @@ impl Checkpointer<'_> {
             .inspect_err(|error| self.give_up(*on_fast, checkpoint, error))?;
         // A simulated device ends at its own time, even if the thread wakes up later.
         let end = if tier.files().holds_files() { self.now() } else { *end };
+        let (kind, bytes) = (if *on_fast { SpanKind::Fast } else { SpanKind::Durable }, manifest.bytes());
+        self.trace(kind, (manifest.moment, bytes), *began, end.since(*began));
         let took = Some(end.since(*began));
         if *on_fast {
             self.completed((manifest.moment, manifest.serial), true, |saved| saved.fast_ns = took);

@@ -23,17 +23,22 @@ const STRETCH: u64 = 1 << 20;
 /// in every file.
 const SAMPLE: u64 = 512;
 
-/// A counter that only one thread uses. It is atomic because a `Witness` must be `Sync`.
+/// A counter that only one thread uses. It is atomic because a `Witness` and a `SpanSink` must be
+/// `Sync`.
 #[derive(Debug, Default)]
-struct ThreadCounter(AtomicU64);
+pub(super) struct ThreadCounter(AtomicU64);
 
 impl ThreadCounter {
+    pub(super) fn new(value: u64) -> ThreadCounter {
+        ThreadCounter(AtomicU64::new(value))
+    }
+
     // Relaxed: only the thread that runs the readers reads or writes it.
-    fn get(&self) -> u64 {
+    pub(super) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn set(&self, value: u64) {
+    pub(super) fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
 

@@ -13,6 +13,7 @@ pub(crate) mod queue_tests;
 mod reader_thread;
 mod status;
 mod tolerance;
+mod traced;
 mod visit;
 
 use crate::sync;

@@ -9,6 +9,7 @@
 mod loss;
 mod metadata;
 mod reader;
+mod recording;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,13 +23,14 @@ use model::requests::RequestCounts;
 use model::spec::Preprocess;
 use model::timeline::Timeline;
 use model::units::Nanos;
-use store::{Buffer, Fetch, FetchWait, Fetched, FinishedFetch, Lane, Purpose, Traffic};
+use store::{Buffer, Fetch, FetchWait, Fetched, FinishedFetch, Lane, Purpose, SpanSink, Traffic};
 
 use super::checking::Checker;
 use super::phase_run::{PhaseFailure, PhaseRun};
 use super::preprocess::{PreprocessTask, PreprocessedSamples, panic_text};
 use super::queue::Chunk;
 use super::status::ThreadStatus;
+use super::traced::ThreadSpans;
 use super::visit::{ReadError, Visits};
 use crate::accelerators::Drive;
 use crate::asking::ParseStep;
@@ -70,6 +72,8 @@ pub(crate) fn read(run: &PhaseRun<'_>, drive: &Drive<'_>, thread: usize) -> Deli
     Monotonic::sharpen_this_thread();
     let readers = run.readers.assignment.readers(thread);
     let checker = Checker::new(run, readers.len());
+    let spans = ThreadSpans::new(run, &readers);
+    let spans = spans.as_ref();
     let traffic = Traffic {
         readers: readers.len(),
         lanes: run.readers.assignment.thread_count(),
@@ -80,14 +84,15 @@ pub(crate) fn read(run: &PhaseRun<'_>, drive: &Drive<'_>, thread: usize) -> Deli
         witness: checker.witness(),
         tracks: &run.readers.status.station(thread).tracks,
         proof: cache::proof(run, thread),
+        spans: spans.map(|spans| spans as &dyn SpanSink),
     };
     let (mut delivered, mut at) = (Delivered::nothing(), (run.first_rank, 0));
     if let Some((queue, _)) = readers.first() {
         at.0 += *queue as u64;
     }
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let mut reading =
-            ReaderThread::new(run, drive, thread, run.input.store.lane(traffic)?, &checker, &readers);
+        let lane = run.input.store.lane(traffic)?;
+        let mut reading = ReaderThread::new(run, drive, thread, lane, (&checker, spans), &readers);
         let outcome = catch_unwind(AssertUnwindSafe(|| reading.serve()));
         at = reading.at_work;
         delivered = reading.finish();
@@ -149,6 +154,8 @@ struct ReaderThread<'a, 'r, 'd> {
     station: &'a ThreadStatus,
     lane: Box<dyn Lane + 'a>,
     checker: &'a Checker<'a>,
+    /// Where operations are recorded, if a listener asks for them.
+    spans: Option<&'a ThreadSpans>,
     readers: Vec<Reader>,
     /// One entry per account.
     idle: Vec<IdleReaders>,
@@ -171,7 +178,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
         drive: &'a Drive<'d>,
         thread: usize,
         lane: Box<dyn Lane + 'a>,
-        checker: &'a Checker<'a>,
+        (checker, spans): (&'a Checker<'a>, Option<&'a ThreadSpans>),
         roles: &[(usize, usize)],
     ) -> Self {
         if let Some(waker) = lane.waker() {
@@ -199,6 +206,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
             station: run.readers.status.station(thread),
             lane,
             checker,
+            spans,
             readers,
             idle,
             pauses,
@@ -311,6 +319,9 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
         }
         let file = reader.file(run);
         self.station.posts[place].visits(file, self.at_work.1, reader.at);
+        if let Some(spans) = self.spans {
+            spans.turn_to_file(place, file);
+        }
         self.turn(place, ReaderState::Samples);
         let reader = &mut self.readers[place];
         let visit =
@@ -384,6 +395,9 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
         let reader = &self.readers[place];
         let step = reader.chunk.map_or(0, |chunk| chunk.step);
         self.at_work = (self.run.first_rank + reader.queue as u64, step);
+        if let Some(spans) = self.spans {
+            spans.turn_to_step(place, step);
+        }
     }
 
     /// A fetch has ended.
@@ -416,9 +430,9 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
         reader.tally.opens += opens;
         reader.tally.reads += reads;
         let metadata = reader.metadata.take().unwrap_or(MetadataRead { began: done.began, bytes: 0 });
-        self.delivered.latencies.sample.record(done.at.since(metadata.began) - spent);
-        let samples = reader.samples.end - reader.samples.start;
-        self.delivered.timeline.add(done.at.since(run.begin), bytes + metadata.bytes, samples);
+        let (samples, all) = (reader.samples.end - reader.samples.start, bytes + metadata.bytes);
+        self.delivered.timeline.add(done.at.since(run.begin), all, samples);
+        self.record_sample(done.reader, (metadata.began, done.at.since(metadata.began) - spent), all);
         if self.preprocess(done.reader, done.kept) {
             return Ok(());
         }
@@ -495,7 +509,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
     /// The preprocessing of the reader's samples has ended.
     fn go_on(&mut self, place: usize) -> Result<(), ReadError> {
         let reader = &self.readers[place];
-        self.delivered.latencies.prep.record(reader.at.since(reader.began));
+        self.record_preprocessing(place, (reader.began, reader.at.since(reader.began)));
         self.advance(place)
     }
 

@@ -12,6 +12,7 @@ use store::Waker;
 use super::bell::Bell;
 use super::combiner::{Advance, Combiner};
 use super::queue::Queue;
+use super::ring::WordRing;
 use crate::loader::queue_tests::loader;
 use crate::models::{explore, primitives};
 
@@ -347,5 +348,41 @@ pub(in crate::models) fn two_neighbours_move_the_window_past_both() {
         let there = reader.join().unwrap();
         assert_eq!(queue.bound(), 4);
         assert!(here.contains(&3) || there.contains(&3), "no reader is woken for chunk 3: {here:?}, {there:?}");
+    });
+}
+
+/// A ring that is written and drained at the same time, with room for one entry fewer than are written.
+pub(in crate::models) fn entries_of_a_ring_arrive_whole_and_in_order() {
+    explore(|| {
+        let ring = Arc::new(WordRing::<2>::new(2));
+        let other = Arc::clone(&ring);
+        let reader = thread::spawn(move || {
+            let mut seen = Vec::new();
+            other.drain(|entry| seen.push(*entry));
+            seen
+        });
+        (1..=3).for_each(|number| ring.push(&[number, 10 * number]));
+        let mut seen = reader.join().unwrap();
+        ring.drain(|entry| seen.push(*entry));
+        assert!(seen.iter().all(|[number, tenfold]| *number > 0 && *tenfold == 10 * number), "{seen:?}");
+        assert!(seen.is_sorted(), "{seen:?}");
+        assert_eq!(seen.len() as u64 + ring.dropped(), 3);
+    });
+}
+
+pub(in crate::models) fn a_closed_ring_has_no_more_entries() {
+    explore(|| {
+        let ring = Arc::new(WordRing::<1>::new(1));
+        let other = Arc::clone(&ring);
+        let writer = thread::spawn(move || {
+            [7, 8].into_iter().for_each(|number| other.push(&[number]));
+            other.close();
+        });
+        if ring.is_closed() {
+            let (mut seen, dropped) = (0, ring.dropped());
+            ring.drain(|entry| seen += entry[0]);
+            assert_eq!((seen, dropped), (7, 1));
+        }
+        writer.join().unwrap();
     });
 }

@@ -96,6 +96,11 @@ pub trait World: Exchange {
     /// an epoch would look like waiting.
     fn synchronize(&self, clock: &dyn Clock, stop: &Stop) -> Result<ClockReading, EarlyEnd>;
 
+    /// The offset of this member's clock to member 0's, as it was last measured.
+    fn clock_offset(&self) -> ClockReading {
+        ClockReading::default()
+    }
+
     /// A second, independent sequence of collective calls, for one thread that works in the background of a run.
     fn background(&self) -> &dyn Exchange;
 

@@ -17,6 +17,7 @@ pub(crate) mod saved;
 pub(crate) mod stall;
 pub(crate) mod study;
 pub(crate) mod sweep;
+pub(crate) mod trace;
 pub(crate) mod validate;
 pub(crate) mod workloads;
 
@@ -110,6 +111,8 @@ commands! {
     Compare: compare, CompareFlags, wait;
     /// Show results as a page for the browser: one result, a study, or several results side by side
     Report: report, ReportFlags, wait;
+    /// Summarise a trace: times of each operation, the slowest ones, and what accelerators spent their time on
+    Trace: trace, TraceFlags, wait;
     /// Write a workload's data set; keeps existing files
     Generate: generate, GenerateFlags, workload, network;
     /// Show what a run would read, and the time, memory and bandwidth it needs; reads no data

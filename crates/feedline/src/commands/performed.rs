@@ -5,7 +5,7 @@ use engine::host::{self, Host};
 use engine::{Stop, World};
 use model::units::Nanos;
 use model::warning::Warning;
-use session::{Asked, CalibrationTime, MeasuredRun, Observer, RunTask, Settled, measure, settle};
+use session::{Asked, CalibrationTime, MeasuredRun, Observer, Recorder, RunTask, Settled, measure, settle};
 
 use super::typed_command;
 use crate::cluster;
@@ -18,6 +18,8 @@ pub(crate) struct RunSetup<'a> {
     pub host: &'a Host,
     pub world: &'a dyn World,
     pub observer: &'a dyn Observer,
+    /// Records the operations of the run, if they are to be recorded.
+    pub recorder: Option<&'a dyn Recorder>,
     pub calibrate: CalibrationTime,
     /// Shows warnings.
     pub warn: &'a dyn Fn(&[Warning]),
@@ -59,7 +61,7 @@ impl<'a> RunSetup<'a> {
         asked: Asked,
         ready: impl FnOnce(&Settled<'_>) -> Result<T, Failure>,
     ) -> Result<(PerformedRun<'a>, T), Failure> {
-        let RunSetup { host, world, observer, calibrate, warn, stop } = *self;
+        let RunSetup { host, world, observer, recorder, calibrate, warn, stop } = *self;
         let settled = settle(asked, host, world, stop)?;
         let settling = cluster::begun();
         settled.check_host(&settled.plan, world, stop)?;
@@ -68,7 +70,8 @@ impl<'a> RunSetup<'a> {
         let kept = ready(&settled)?;
         let settled = settled.make_data(world, observer, stop)?;
         let plan = &settled.plan;
-        let measured = measure(&settled, &RunTask { plan, calibrate, share: false, world, observer, stop })?;
+        let task = RunTask { plan, calibrate, share: false, world, observer, recorder, stop };
+        let measured = measure(&settled, &task)?;
         let stop = stop.with_patience(settled.asked.stall_timeout());
         // What a lost process did is not known, so there is no result.
         if let Some(lost) = world.agree(Ok(()), &stop).err().filter(|ended| ended.cause.is_noticed()) {

@@ -11,7 +11,7 @@ use model::ledger::{Ledger, Phase};
 use model::units::Nanos;
 use model::verdict::{Status, Verdict};
 use model::warning::Warning;
-use session::{Ask, Asked, CalibrationTime, MeasuredRun, check_folder};
+use session::{Ask, Asked, CalibrationTime, MeasuredRun, Recorder, check_folder};
 
 use super::performed::{PerformedRun, RunSetup};
 use super::{ask_at, read, results_folder, stop_on_signals};
@@ -21,6 +21,7 @@ use crate::flags::metrics::LiveFlags;
 use crate::flags::{CacheFlags, CheckpointFlags, DataFlags, OutputFlags, WorkloadFlags, some_time};
 use crate::metrics::{Metrics, serving};
 use crate::progress::ProgressMode;
+use crate::recording::TraceOptions;
 use crate::report::result::Outcome;
 use crate::report::{self, folder, text};
 
@@ -32,7 +33,8 @@ Examples:
   feedline run mine.yaml --generate --set dataset.num_files_train=5000
   feedline run llama3_8b --scale 1/64 --checkpoint-dir /mnt/fast/llama     10 saves, 10 restores
   feedline run llama3_8b --scale 1/64 --save burst-buffer --set checkpoint.burst_folder=/mnt/nvme/llama
-  feedline run unet3d_h100 --set workflow.checkpoint=true --advise 24h";
+  feedline run unet3d_h100 --set workflow.checkpoint=true --advise 24h
+  feedline run demo --trace demo.pfw.gz --trace-limit 30s     what every reader and accelerator did";
 
 #[derive(Args, Debug)]
 pub(crate) struct RunFlags {
@@ -54,6 +56,8 @@ pub(crate) struct RunFlags {
     /// feedline-results]
     #[arg(long, value_name = "DIR")]
     pub results_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub trace: TraceOptions,
     /// Skip the short run on the null backend that measures the limit of feedline itself
     #[arg(long)]
     pub no_calibration: bool,
@@ -92,12 +96,22 @@ fn run_with(flags: &RunFlags, world: &dyn World, metrics: &Metrics) -> CommandRe
             report::warnings(warnings);
         }
     };
-    let setup = RunSetup { host: &host, world, observer: &observer, calibrate, warn: &warn, stop: &stop };
-    let (run, _fresh) = setup.perform(asked, |settled| {
+    let recording = flags.trace.recording(world)?;
+    let recorder = recording.as_ref().map(|recording| recording as &dyn Recorder);
+    let setup =
+        RunSetup { host: &host, world, observer: &observer, recorder, calibrate, warn: &warn, stop: &stop };
+    let performed = setup.perform(asked, |settled| {
         metrics.set_plan(|| settled.plan.digest());
         let check_writable = || folder::check_writable(&results, &settled.plan.workload);
-        writes.then(check_writable).transpose().map_err(Failure::refused)
-    })?;
+        let fresh = writes.then(check_writable).transpose().map_err(Failure::refused)?;
+        recording.as_ref().map_or(Ok(()), |recording| recording.create(&settled.asked.data_location()))?;
+        Ok(fresh)
+    });
+    // A run that failed has a trace, too.
+    if let Some(recording) = &recording {
+        recording.finish(flags.output.quiet);
+    }
+    let (run, _fresh) = performed?;
     match session::fault(&run.measured.ledger) {
         Some(fault) if !writes => Err(fault.into()),
         _ if !writes => Ok(Exit::of(run.measured.verdict.status)),

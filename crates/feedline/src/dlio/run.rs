@@ -193,6 +193,7 @@ impl JobRun<'_> {
             host: self.host,
             world: self.world,
             observer: log,
+            recorder: None,
             calibrate: CalibrationTime::AfterRun,
             warn: &warn,
             stop: self.stop,

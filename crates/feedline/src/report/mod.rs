@@ -22,6 +22,7 @@ pub(crate) mod sums;
 pub(crate) mod sweep;
 mod table;
 pub(crate) mod text;
+pub(crate) mod traced;
 pub(crate) mod validate;
 
 use std::fmt::Display;
@@ -87,6 +88,11 @@ pub(crate) fn note(line: &str) {
 /// Prints an error, without its remedy.
 pub(crate) fn error(text: &str) {
     note(&format!("{} {text}", Tone::Bad.err("error:")));
+}
+
+/// Prints a warning that has no separate remedy.
+pub(crate) fn caution(text: &str) {
+    note(&format!("{} {text}", Tone::Doubtful.err("warning:")));
 }
 
 /// Prints warnings with their remedies.

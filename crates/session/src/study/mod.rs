@@ -128,7 +128,15 @@ impl StudyControl<'_> {
         let StudyControl { world, observer, stop } = *self;
         let measured = measure(
             settled,
-            &RunTask { plan, calibrate: CalibrationTime::Never, share: true, world, observer, stop },
+            &RunTask {
+                plan,
+                calibrate: CalibrationTime::Never,
+                share: true,
+                world,
+                observer,
+                recorder: None,
+                stop,
+            },
         )?;
         // A stop request at another member ends the study here, too.
         if measured.ledger.interrupted {

@@ -12,6 +12,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use model::extent::Extent;
+use model::spans::SpanKind;
 use model::units::Nanos;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType};
@@ -24,7 +26,8 @@ use crate::posix::advice;
 use crate::proof::{FetchView, Prover};
 use crate::reading::{ReadRequest, Transfers};
 use crate::{
-    Fetch, FetchWait, FinishedFetch, Lane, Operation, Spans, StoreError, Traffic, Waker, page_cache, size,
+    Fetch, FetchWait, FinishedFetch, Lane, Operation, Spans, StoreError, Traffic, WHOLE, Waker, page_cache,
+    size, whole,
 };
 
 /// If no answer has arrived for this long, readers are examined: see `UringLane::examine`.
@@ -210,7 +213,8 @@ impl<'a> UringLane<'a> {
         this.brought.probe = self.prover.draw(subject).unwrap_or_else(|| {
             let begin = self.traffic.clock.now();
             let probe = self.prover.count(file.as_fd(), subject);
-            self.spans.probe.record(self.traffic.clock.now().since(begin));
+            let times = (begin, self.traffic.clock.now());
+            self.traffic.record(&mut self.spans, reader, SpanKind::Probe, times, whole(subject.ranges));
             self.late = true;
             probe
         });
@@ -223,7 +227,8 @@ impl<'a> UringLane<'a> {
         let Some(file) = this.file.as_ref().filter(|_| gives_back) else { return };
         let begin = self.traffic.clock.now();
         this.ranges.iter().for_each(|range| page_cache::forget(file, *range));
-        self.spans.forget.record(self.traffic.clock.now().since(begin));
+        let times = (begin, self.traffic.clock.now());
+        self.traffic.record(&mut self.spans, reader, SpanKind::Forget, times, whole(&this.ranges));
         self.late = true;
     }
 
@@ -237,7 +242,7 @@ impl<'a> UringLane<'a> {
             (RingRequest::Open | RingRequest::OpenDescriptor, Ok(file)) => {
                 this.open = true;
                 this.brought.opens += 1;
-                self.spans.open.record(now.since(this.since));
+                self.traffic.record(&mut self.spans, reader, SpanKind::Open, (this.since, now), WHOLE);
                 match asked {
                     RingRequest::OpenDescriptor => self.opened(reader, Ring::adopt(file)),
                     _ => self.traffic.begin(reader, Operation::Read, this.ask.offset),
@@ -245,12 +250,13 @@ impl<'a> UringLane<'a> {
             }
             (RingRequest::Read, Ok(got)) if this.trouble.is_none() => {
                 this.brought.reads += 1;
-                self.spans.read.record(now.since(this.since));
+                let range = Extent { offset: this.ask.offset, len: got as u64 };
+                self.traffic.record(&mut self.spans, reader, SpanKind::Read, (this.since, now), range);
                 self.arrive(reader, got);
             }
             (RingRequest::Close, Ok(_)) => {
                 (this.open, this.stale) = (false, false);
-                self.spans.close.record(now.since(this.since));
+                self.traffic.record(&mut self.spans, reader, SpanKind::Close, (this.since, now), WHOLE);
             }
             // Requested again, starting with the open if the chain has closed the file meanwhile.
             (RingRequest::Read, Err(Errno::INTR | Errno::AGAIN)) => {}

@@ -67,7 +67,8 @@ impl ReaderThread<'_, '_, '_> {
     pub(super) fn end_metadata(&mut self, place: usize) {
         let (run, reader) = (self.run, &mut self.readers[place]);
         let Some(MetadataRead { began, bytes }) = reader.metadata.take() else { return };
-        self.delivered.latencies.sample.record(reader.at.since(began));
-        self.delivered.timeline.add(reader.at.since(run.begin), bytes, 0);
+        let at = reader.at;
+        self.delivered.timeline.add(at.since(run.begin), bytes, 0);
+        self.record_sample(place, (began, at.since(began)), bytes);
     }
 }

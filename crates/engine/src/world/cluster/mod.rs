@@ -490,6 +490,10 @@ impl World for Cluster {
         lock(&self.shared().barriers).known_release()
     }
 
+    fn clock_offset(&self) -> ClockReading {
+        lock(&self.shared().barriers).offset
+    }
+
     fn wait(&self, stop: &Stop, timeout: Duration) -> Result<(), EarlyEnd> {
         let shared = self.shared();
         let releases = || lock(&shared.barriers).releases;

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 
 use model::extent::Extent;
 use model::requests::{AttemptFailure, RequestCounts};
+use model::spans::SpanKind;
 use model::units::Nanos;
 use rustix::io::Errno;
 
@@ -27,7 +28,7 @@ use super::sign::{BareRequest, Signer};
 use super::site::Site;
 use super::stream::{Stream, StreamError};
 use crate::limits::allow_files;
-use crate::{Fetch, FetchWait, FinishedFetch, Lane, Operation, Spans, StoreError, Traffic, Waker};
+use crate::{Fetch, FetchWait, FinishedFetch, Lane, Operation, Spans, StoreError, Traffic, WHOLE, Waker};
 use parts::{DelayedPart, FirstAttempt, Part, Parts, ReaderFetch, largest};
 use poller::{Poller, Ready, TICK, ticks};
 use slots::{EndpointConnections, Slots};
@@ -258,7 +259,10 @@ impl<'a> ObjectLane<'a> {
         let endpoint = &self.site.endpoints[connection.endpoint];
         match connection.connect(endpoint, &self.site.tls, writes) {
             ConnectionProgress::Connected => {
-                self.spans.connect.record(now.since(connection.since));
+                // A connection that no request waits for any more is attributed to the first reader.
+                let reader = connection.part.map_or(0, |number| self.parts.get(number).reader);
+                let times = (connection.since, now);
+                self.traffic.record(&mut self.spans, reader, SpanKind::Connect, times, WHOLE);
                 self.spans.requests.connects += 1;
                 self.site.connected(connection.endpoint);
                 match connection.part {
@@ -301,7 +305,8 @@ impl<'a> ObjectLane<'a> {
         self.parts.remove(number);
         self.in_flight -= 1;
         self.spans.requests.answered += 1;
-        self.spans.read.record(now.since(part.first.map_or(now, |first| first.at)));
+        let times = (part.first.map_or(now, |first| first.at), now);
+        self.traffic.record(&mut self.spans, part.reader, SpanKind::Read, times, part.range);
         let fetch = &mut self.readers[part.reader];
         fetch.brought.reads += 1;
         fetch.brought.bytes += part.range.len;

@@ -1,6 +1,7 @@
 //! Answers to the requests of a lane: heads are checked against what was requested, and content goes to the fetch.
 
 use model::requests::AttemptFailure;
+use model::spans::SpanKind;
 use model::units::Nanos;
 
 use super::{ObjectLane, WINDOW};
@@ -102,10 +103,11 @@ impl ObjectLane<'_> {
         behind: usize,
         now: Nanos,
     ) -> Result<(), Misfit> {
-        self.spans.first_byte.record(now.since(connection.since));
+        let part = *self.parts.get(number);
+        let times = (connection.since, now);
+        self.traffic.record(&mut self.spans, part.reader, SpanKind::FirstByte, times, part.rest());
         connection.since = now;
         connection.answer = Some(head);
-        let part = *self.parts.get(number);
         if let Some(track) = self.traffic.tracks.get(part.reader) {
             track.count();
         }
@@ -216,7 +218,8 @@ impl ObjectLane<'_> {
 
     /// The answer is complete.
     fn complete(&mut self, connection: Box<Connection>, number: usize, now: Nanos) {
-        self.spans.body.record(now.since(connection.since));
+        let (part, times) = (*self.parts.get(number), (connection.since, now));
+        self.traffic.record(&mut self.spans, part.reader, SpanKind::Body, times, part.range);
         match connection.answer {
             Some(AnswerHead { closes: true, .. }) | None => self.close(connection),
             Some(_) => self.rest(connection, now),
