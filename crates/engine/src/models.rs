@@ -1,6 +1,6 @@
-//! Models of the wake-up protocols `Bell`, `Combiner` and `Queue`, and of `WordRing`: loom runs the production files
-//! through the interleavings of a few threads, with the reads that a weak memory model allows. No wait times out in a model, so a
-//! lost wake-up is a deadlock, which loom reports.
+//! Models of the wake-up protocols `Bell`, `Combiner` and `Queue`, and of `WordRing`: loom runs the production
+//! files through the interleavings of a few threads, with the reads that a weak memory model allows. No wait times
+//! out in a model, so a lost wake-up is a deadlock, which loom reports.
 //!
 //! Each model also runs on the same files with weaker primitives, and must fail there. This shows that it can fail.
 //!

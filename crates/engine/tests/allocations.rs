@@ -6,11 +6,11 @@
 extern crate feedline_engine as engine;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use engine::generate::{Generation, generate};
 use engine::meter::Monotonic;
-use engine::{Events, Solo, SplitFiles, Stop, TrainingSetup, Truth, train};
+use engine::{Events, Solo, SpanRequest, SplitFiles, Stop, TrainingSetup, Truth, train};
 use format::{Arithmetic, Content, Extent, Look, Obstacle, ReadPieces, SourceFile};
 use model::ledger::Phase;
 use model::location::Location;
@@ -18,11 +18,15 @@ use model::objects::{CredentialSource, ObjectOptions, ObjectPlace, Service};
 use model::plan::{Placement, Request, TrainingPlan};
 use model::secret::Secret;
 use model::spec::{self, Override, Spec, WorkloadSource};
+use model::units::Share;
 use store::{BACKENDS, Backend, Mode, PlaceKind, Selection};
 
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// Whether operations are recorded for a listener.
+static TRACED: AtomicBool = AtomicBool::new(false);
 
 // SAFETY: every call goes to the system's allocator unchanged; the counter does not touch the allocated memory.
 unsafe impl GlobalAlloc for Counting {
@@ -92,9 +96,17 @@ fn allocations(plan: &TrainingPlan, selection: &Selection, place: &Location) -> 
         stop: &stop,
         events: &events,
     };
+    // Every operation is recorded; the rings are drained afterwards, by this thread, and are too small for all.
+    let steps = Share { numerator: 1, denominator: 1 };
+    let stream = TRACED.load(Ordering::SeqCst).then(|| events.record(SpanRequest { steps, ring: Some(64) }));
     let before = ALLOCATIONS.load(Ordering::SeqCst);
     let ledger = train(&rig).unwrap();
     let count = ALLOCATIONS.load(Ordering::SeqCst) - before;
+    if let Some(stream) = stream {
+        let mut spans = stream.dropped();
+        stream.drain(&mut |_| spans += 1);
+        assert!(spans > ledger.total(1, Phase::Train).samples_delivered, "operations were recorded");
+    }
     assert_eq!(ledger.faults(), []);
     let compared = ledger.node_total(1, Phase::Train).checked.bytes > 0;
     assert_eq!(compared, plan.store.brings_bytes && plan.data.exact);
@@ -269,6 +281,9 @@ fn metadata_is_fetched_without_allocations() {
 
 #[test]
 fn a_longer_run_allocates_no_more_than_a_short_one() {
-    samples_are_read_without_allocations();
-    metadata_is_fetched_without_allocations();
+    for traced in [false, true] {
+        TRACED.store(traced, Ordering::SeqCst);
+        samples_are_read_without_allocations();
+        metadata_is_fetched_without_allocations();
+    }
 }

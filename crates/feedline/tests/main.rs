@@ -133,6 +133,8 @@ mod sweep;
 mod terminal;
 // Rules for the text of the repository.
 mod tidy;
+// Traces: agreement with the ledger and with DFTracer, limits, kills, full disks.
+mod traces;
 // Sizes, times and shares, in flags, overrides and files.
 mod units;
 // Validating results: changed bytes, changed rules, and folders that are not results.

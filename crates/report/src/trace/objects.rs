@@ -8,7 +8,7 @@ const LONGEST: usize = 1 << 20;
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ScanEnd {
+pub(super) enum EventScanEnd {
     /// After the last event, or with the bracket that ends the array.
     Whole,
     /// Within an event.
@@ -17,7 +17,7 @@ pub(super) enum ScanEnd {
 
 /// Why a stream is not a trace.
 #[derive(Debug)]
-pub(super) enum ScanError {
+pub(super) enum EventScanError {
     Io(io::Error),
     /// There is something else where an event should begin.
     Foreign(u8),
@@ -64,7 +64,7 @@ const WRAPPED: &[u8] = br#"{"traceEvents":["#;
 pub(super) fn each_object(
     input: &mut dyn BufRead,
     each: &mut dyn FnMut(&[u8]) -> bool,
-) -> Result<ScanEnd, ScanError> {
+) -> Result<EventScanEnd, EventScanError> {
     let mut object = Vec::new();
     let mut scan = ObjectScan::default();
     // Whether nothing but white space was seen, and whether the array has ended.
@@ -73,10 +73,10 @@ pub(super) fn each_object(
         let chunk = match input.fill_buf() {
             Ok(chunk) => chunk,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(ScanError::Io(error)),
+            Err(error) => return Err(EventScanError::Io(error)),
         };
         if chunk.is_empty() {
-            return Ok(if object.is_empty() { ScanEnd::Whole } else { ScanEnd::Within });
+            return Ok(if object.is_empty() { EventScanEnd::Whole } else { EventScanEnd::Within });
         }
         let length = chunk.len();
         for byte in chunk {
@@ -95,18 +95,18 @@ pub(super) fn each_object(
                         continue;
                     }
                     b'{' => at_start = false,
-                    other => return Err(ScanError::Foreign(other)),
+                    other => return Err(EventScanError::Foreign(other)),
                 }
                 scan = ObjectScan::default();
             } else if object.len() >= LONGEST {
-                return Err(ScanError::TooLong);
+                return Err(EventScanError::TooLong);
             }
             if scan.in_text || !byte.is_ascii_whitespace() {
                 object.push(*byte);
             }
             if scan.ends_with(*byte) {
                 if !each(&object) {
-                    return Ok(ScanEnd::Whole);
+                    return Ok(EventScanEnd::Whole);
                 }
                 object.clear();
             } else if object == WRAPPED {
@@ -121,7 +121,7 @@ pub(super) fn each_object(
 mod tests {
     use super::*;
 
-    fn objects(text: &str) -> (Vec<String>, Result<ScanEnd, String>) {
+    fn objects(text: &str) -> (Vec<String>, Result<EventScanEnd, String>) {
         let mut seen = Vec::new();
         // A small buffer, so that events span several reads.
         let mut input = io::BufReader::with_capacity(3, text.as_bytes());
@@ -142,15 +142,15 @@ mod tests {
             "{ \"traceEvents\": [ {\"a\": 1}, {\"b\":{\"c\":\"}\\\"]\"}} ], \"displayTimeUnit\": \"ns\" }",
             "[\n{\"a\":1},\n{\"b\":{\"c\":\"}\\\"]\"}},\n",
         ] {
-            assert_eq!(objects(text), (events.clone(), Ok(ScanEnd::Whole)), "{text}");
+            assert_eq!(objects(text), (events.clone(), Ok(EventScanEnd::Whole)), "{text}");
         }
     }
 
     #[test]
     fn a_cut_stream_and_a_foreign_one_are_recognized() {
         let (seen, end) = objects("[\n{\"a\":1}\n,\n{\"b\":");
-        assert_eq!((seen.len(), end), (1, Ok(ScanEnd::Within)));
-        assert_eq!(objects("[\n{\"a\":1}\n,").1, Ok(ScanEnd::Whole));
+        assert_eq!((seen.len(), end), (1, Ok(EventScanEnd::Within)));
+        assert_eq!(objects("[\n{\"a\":1}\n,").1, Ok(EventScanEnd::Whole));
         for text in ["PNG", "[1,2]", "]", "[[", "\u{7f}ELF", "<html>"] {
             assert!(objects(text).1.unwrap_err().contains("Foreign"), "{text}");
         }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::objects::{ScanEnd, ScanError, each_object};
+use super::objects::{EventScanEnd, EventScanError, each_object};
 use super::summary::{SeenEvent, SummaryBuilder, TraceSummary};
 use super::{END, START};
 
@@ -156,19 +156,19 @@ fn each_event(input: impl Read, mut each: impl FnMut(&WrittenEvent<'_>) -> bool)
         return Err(TraceError::Foreign(format!("after {count} events, {what}")));
     }
     match end {
-        Ok(ScanEnd::Whole) => Ok(false),
-        Ok(ScanEnd::Within) => Ok(true),
+        Ok(EventScanEnd::Whole) => Ok(false),
+        Ok(EventScanEnd::Within) => Ok(true),
         // The end of a compressed file is missing.
-        Err(ScanError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(true),
-        Err(ScanError::Io(error)) if error.kind() == io::ErrorKind::InvalidInput => {
+        Err(EventScanError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(true),
+        Err(EventScanError::Io(error)) if error.kind() == io::ErrorKind::InvalidInput => {
             Err(TraceError::Foreign(format!("after {count} events, its compressed data is damaged")))
         }
-        Err(ScanError::Io(error)) => Err(TraceError::Io(error)),
-        Err(ScanError::Foreign(byte)) => {
+        Err(EventScanError::Io(error)) => Err(TraceError::Io(error)),
+        Err(EventScanError::Foreign(byte)) => {
             let byte = byte.escape_ascii();
             Err(TraceError::Foreign(format!("after {count} events, '{byte}' where an event should begin")))
         }
-        Err(ScanError::TooLong) => {
+        Err(EventScanError::TooLong) => {
             Err(TraceError::Foreign(format!("after {count} events, an event that is longer than 1 MiB")))
         }
     }
