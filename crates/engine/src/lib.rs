@@ -72,9 +72,7 @@ pub mod world;
 pub use asking::MetadataError;
 pub use cache::{CacheError, check as check_cache};
 pub use calibrate::calibrate;
-pub use events::{
-    Detail, DrainedEvents, Event, EventStream, Events, SpanRequest, SpanStream, StampedEvent,
-};
+pub use events::{Detail, DrainedEvents, Event, EventStream, Events, SpanRequest, SpanStream, StampedEvent};
 pub use figures::{CheckpointProgress, LiveFigures, MOST_RANKS_SHOWN, Progress, RankProgress};
 pub use file_reader::AskError;
 pub use found::{FindError, find_sizes};

@@ -583,22 +583,6 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
             bell.wait(Duration::from_nanos(most.0), ready);
         }
     }
-
-    fn finish(mut self) -> Delivered {
-        self.tell_requests();
-        self.run.threads[self.thread].set(0);
-        let spans = self.lane.take_spans();
-        self.delivered.latencies.open += spans.open;
-        self.delivered.latencies.connect += spans.connect;
-        self.delivered.latencies.first_byte += spans.first_byte;
-        self.delivered.latencies.body += spans.body;
-        self.delivered.latencies.probe += spans.probe;
-        self.delivered.latencies.read += spans.read;
-        self.delivered.latencies.forget += spans.forget;
-        self.delivered.latencies.close += spans.close;
-        self.delivered.requests += spans.requests;
-        self.delivered
-    }
 }
 
 impl IdleReaders {

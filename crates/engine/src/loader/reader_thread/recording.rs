@@ -1,9 +1,10 @@
-//! Times of samples and of their preprocessing: each goes to the ledger and, if a listener asks for operations, to it.
+//! What a reader thread has observed. Times of samples and of their preprocessing go to the ledger and, if a listener
+//! asks for operations, to it; those of the lane are added at the end.
 
 use model::spans::SpanKind;
 use model::units::Nanos;
 
-use super::ReaderThread;
+use super::{Delivered, ReaderThread};
 
 impl ReaderThread<'_, '_, '_> {
     /// Records how long a reader's samples took since `began`, and their bytes.
@@ -20,5 +21,22 @@ impl ReaderThread<'_, '_, '_> {
         if let Some(spans) = self.spans {
             spans.record(place, SpanKind::Prep, (began, took), 0);
         }
+    }
+
+    /// Ends the thread: what it has delivered, with the times and requests of its lane.
+    pub(super) fn finish(mut self) -> Delivered {
+        self.tell_requests();
+        self.run.threads[self.thread].set(0);
+        let spans = self.lane.take_spans();
+        self.delivered.latencies.open += spans.open;
+        self.delivered.latencies.connect += spans.connect;
+        self.delivered.latencies.first_byte += spans.first_byte;
+        self.delivered.latencies.body += spans.body;
+        self.delivered.latencies.probe += spans.probe;
+        self.delivered.latencies.read += spans.read;
+        self.delivered.latencies.forget += spans.forget;
+        self.delivered.latencies.close += spans.close;
+        self.delivered.requests += spans.requests;
+        self.delivered
     }
 }

@@ -23,7 +23,7 @@ fn names(folder: &Path) -> Vec<String> {
     found
 }
 
-const WHOLE: [&str; 12] = [
+const WHOLE: [&str; 13] = [
     "0_output.json",
     "0_per_epoch_stats.json",
     "1_output.json",
@@ -33,6 +33,7 @@ const WHOLE: [&str; 12] = [
     "feedline/epochs.csv",
     "feedline/ledger.json",
     "feedline/plan.json",
+    "feedline/report.html",
     "feedline/report.txt",
     "feedline/result.json",
     "feedline/spec.yaml",
