@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::cluster::launch::Mpi;
+use crate::objects::servers::Place;
 use crate::util::{Dir, Done, file_stores};
 
 /// Runs the workload of the folder with a trace.
@@ -117,6 +118,21 @@ fn counts_and_times_equal_those_of_the_ledger_and_of_dftracer() {
         fs::remove_dir_all(dir.path("feedline-results")).unwrap();
     }
     assert!(dir.path("posix/t.pfw.gz").exists());
+}
+
+#[test]
+fn requests_to_an_object_store_are_traced() {
+    let (dir, place) = (Dir::small(), Place::s3());
+    let url = place.url("data");
+    let at = ["--data-dir", url.as_str()];
+    place.with(dir.feedline(&["generate", "w.yaml", "--quiet"]).args(&at)).run().exits(0);
+    let args = ["run", "w.yaml", "--no-calibration", "--json", "--trace", "t.pfw.gz", "--ranks", "2"];
+    place.with(dir.feedline(&args).args(&at)).run().ran();
+    let seen = counted(&dir, &["t.pfw.gz"]);
+    agrees_with_ledger(&dir, &dir.result(), &seen, "s3");
+    for name in ["connect", "first_byte", "body", "read"] {
+        assert!(seen["counts"][name].as_u64().unwrap() > 0, "{name}");
+    }
 }
 
 #[test]
