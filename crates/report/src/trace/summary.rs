@@ -227,6 +227,10 @@ impl SummaryBuilder {
         operations.sort_by_key(|operation| Reverse(operation.total));
         let mut slowest: Vec<SlowOperation> = self.slowest.into_iter().map(|Reverse(slow)| slow).collect();
         slowest.sort_by(|one, other| other.cmp(one));
+        if self.starts == 0 {
+            // Other programs count from 1970.
+            slowest.iter_mut().for_each(|slow| slow.at = slow.at.since(self.first.unwrap_or_default()));
+        }
         let (mut tracks, mut ranks) = (Vec::new(), Vec::new());
         for ((process, track), TrackSums { name, events, times }) in self.tracks {
             let name = name.unwrap_or_else(|| format!("{process}/{track}"));

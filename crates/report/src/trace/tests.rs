@@ -156,6 +156,7 @@ fn traces_of_dftracer_are_read() {
     assert_eq!(file_names(text.as_bytes(), &["b1"]).unwrap()["b1"], "/data/a");
     let json = summary.json(&file_names(text.as_bytes(), &["b1"]).unwrap());
     assert_eq!(json["slowest"][0]["file"], "/data/a");
+    assert_eq!(json["slowest"][0]["at_ns"], 10_000, "since the first event");
 }
 
 #[test]
