@@ -73,7 +73,6 @@ pub fn train(rig: &TrainingSetup<'_>) -> Result<Ledger, CacheError> {
     Monotonic::sharpen_this_thread();
     let mut ledger = Ledger::default();
     let (preparer, emitter) = (CachePreparer::new(rig), Emitter::default());
-    rig.events.counters().seat_ranks(&rig.world.ranks(rig.plan.ranks()), rig.plan.ranks());
     let spans = rig.events.span_source(RARELY);
     for epoch in 1..=rig.plan.epochs {
         let began = rig.clock.now();
@@ -237,6 +236,7 @@ fn in_context<T>(
         (*rig, phase_start);
     let ranks = world.ranks(plan.ranks());
     let counters = rig.events.counters();
+    counters.seat_ranks(&ranks, plan.ranks());
     let readers = PhaseReaders::new(plan, phase, rig.format, (ranks.end - ranks.start) as usize, errors);
     let run = PhaseRun {
         plan,

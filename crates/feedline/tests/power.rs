@@ -137,7 +137,7 @@ fn sweeps_are_flushed() {
     let sweep = ["sweep", "w.yaml", "--quiet", "--no-calibration", "--repeat", "2", "--output", "out"];
     let command = dir.feedline(&sweep).args(&["--over", "reader.read_threads=1,2", "--store", "null"]);
     let trace = Trace::of(&dir, command);
-    assert_eq!(trace.check(), ["sweep.csv", "sweep.json", "sweep.svg"]);
+    assert_eq!(trace.check(), ["sweep.csv", "sweep.json", "sweep.svg", "sweep.html"]);
     let journal = format!("<{}>", dir.path("out/cells.jsonl").canonicalize().unwrap().display());
     let flushed = trace.0.iter().filter(|call| call.contains("fdatasync(") && call.contains(&journal));
     assert_eq!(flushed.count(), 5, "once for its header and once for each run");

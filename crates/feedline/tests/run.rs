@@ -129,14 +129,16 @@ fn the_feedline_object_has_what_is_documented() {
 }
 
 #[test]
-fn the_folder_has_six_files_that_agree() {
+fn the_folder_has_seven_files_that_agree() {
     let dir = Dir::small_with_data();
     let text = dir.feedline(&["run", "w.yaml", "--ranks", "2"]).run().exits(0).prints("verdict: unverified");
     let folder = dir.result();
     assert!(folder.starts_with("feedline-results/w/"), "{folder}");
     assert!(text.stdout.contains(&folder), "the report states the path of the result");
     let names: Vec<String> = dir.tree(&folder).into_keys().collect();
-    assert_eq!(names, ["SHA256SUMS", "epochs.csv", "ledger.json", "plan.json", "spec.yaml", "summary.json"]);
+    let expected =
+        ["SHA256SUMS", "epochs.csv", "ledger.json", "plan.json", "report.html", "spec.yaml", "summary.json"];
+    assert_eq!(names, expected);
     dir.has_no_leftovers();
 
     let summary = dir.json(&format!("{folder}/summary.json"));

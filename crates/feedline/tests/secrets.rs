@@ -199,6 +199,8 @@ fn no_command_shows_a_secret_of_an_object_store() {
         &["inspect", "s3://bucket/x/file.npz"],
         &["validate", "feedline-results"],
         &["compare", "feedline-results", "feedline-results"],
+        &["report", "feedline-results", "-o", "page.html"],
+        &["trace", "t.pfw.gz"],
         &["mlperf", "check", "feedline-results"],
         &[
             "dlio",

@@ -19,9 +19,9 @@ use loaded::{LoadedResult, LoadedStudy, differences, short_names};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  feedline report feedline-results/demo/20260101_120000 --open
+  feedline report results/demo/20260101_120000 --open
   feedline report results/demo/20260101_120000 results/demo/20260102_120000 -o comparison.html
-  feedline report feedline-results/sweep/demo/20260101_120000 --plots figures
+  feedline report my-sweep --plots figures
 
 A new result has its page already: report.html, or sweep.html, capacity.html and stall.html in the folder of a study.
 The page needs no network. A file that feedline did not write is not replaced, and nothing is written into the folder
