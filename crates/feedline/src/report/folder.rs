@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow};
 use engine::meter;
 use model::ledger::Phase;
 use model::metrics::EpochFigures;
-use store::{CreatedFolder, FolderHandle, StoreError, make_path};
+use store::{CreatedFolder, FolderHandle, StoreError, make_path, unnamed_file};
 
 use super::result::Outcome;
 use super::sums::{self, Checksum, Checksums, HashingWriter};
@@ -27,9 +27,8 @@ pub(crate) fn check_writable(results: &Path, workload: &str) -> anyhow::Result<F
     made.add(CreatedFolder::new(&parent, &name).with_context(|| cannot("create"))?);
     parent.sync().with_context(|| cannot("flush"))?;
     let folder = parent.below(&name).with_context(|| cannot("use"))?;
-    let probe = format!(".feedline-probe-{}", supervisor::number());
-    folder.create_temporary(&probe).with_context(|| cannot("write to"))?;
-    folder.remove(&probe).with_context(|| cannot("write to"))?;
+    // Without a name, so that a run that is killed here leaves nothing behind.
+    unnamed_file(folder.path()).with_context(|| cannot("write to"))?;
     Ok(made)
 }
 

@@ -53,15 +53,17 @@ pub(crate) fn print(line: &str) {
 
 /// Prints a line in place of a progress line that another process may be drawing.
 pub(crate) fn interrupt(line: &str) {
-    take_over();
-    write(&format!("{line}\n"));
+    // One write, so that the other process does not draw between erasing and printing.
+    write(&format!("{}{line}\n", erased()));
 }
 
 /// Removes a progress line that another process may have drawn.
 pub(crate) fn take_over() {
-    if terminal::can_redraw() {
-        write(&format!("\r{ERASE_LINE}"));
-    }
+    write(&erased());
+}
+
+fn erased() -> String {
+    if terminal::can_redraw() { format!("\r{ERASE_LINE}") } else { String::new() }
 }
 
 /// Moves the cursor to the start of the first line that is shown. In a terminal that has become narrower, a line
