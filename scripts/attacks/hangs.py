@@ -34,7 +34,7 @@ CATALOG = ("catalog", "data", "--quiet")
 PLAN = ("plan", "w.yaml")
 
 SYNC = "fsync,fdatasync,syncfs"
-MKDIR, RENAME, UNLINK = "mkdir,mkdirat", "rename,renameat,renameat2", "unlink,unlinkat"
+MKDIR, RENAME = "mkdir,mkdirat", "rename,renameat,renameat2"
 STAT = "statx"
 OPEN = "open,openat,openat2"
 # What hangs, in which command, and what the message must name. A path, as the call has it, narrows it to such calls.
@@ -42,7 +42,6 @@ SHORT = [
     (RUN, SYNC, None, "sync"),
     (RUN, MKDIR, None, "mkdir"),
     (RUN, RENAME, None, "rename"),
-    (RUN, UNLINK, None, "unlink"),
     (RUN, STAT, None, "stat"),
     (GENERATE, SYNC, None, "sync"),
     (SAVE, SYNC, None, "sync"),
@@ -130,7 +129,7 @@ def hang(attack, number, row):
     check(results(folder) == before, f"{command} left a result that looks complete")
 
 
-@case("a system call does not return: sync, mkdir, rename, unlink, stat, list, open, in every command")
+@case("a system call does not return: sync, mkdir, rename, stat, list, open, in every command")
 def calls_that_do_not_return(attack):
     attack.command("strace", "--version")
     rows = SHORT + (LONG if attack.is_long else [])
