@@ -190,7 +190,7 @@ const PLACES: [&str; 5] = [
     "dataset.catalog",
 ];
 /// Settings that only have an effect before or after the measurement.
-const APART: [&str; 2] = ["output.folder", "workflow.generate_data"];
+pub(crate) const APART: [&str; 2] = ["output.folder", "workflow.generate_data"];
 
 /// All differences between two results that can affect the measurement.
 fn found(a: &SavedResult, b: &SavedResult) -> Vec<ResultDifference> {

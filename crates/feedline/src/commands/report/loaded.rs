@@ -11,6 +11,7 @@ use model::ledger::Ledger;
 use model::spec::{self, WorkloadSource};
 use serde_json::Value;
 
+use super::super::compare::APART;
 use super::super::saved;
 use super::super::study::{self, StudyKind};
 use crate::report::folder::{IN_LEAF, LEAF_SUMMARY, SUMMARY};
@@ -115,9 +116,6 @@ impl LoadedResult {
         facts
     }
 }
-
-/// Settings that only have an effect before or after the measurement.
-const APART: [&str; 2] = ["output.folder", "workflow.generate_data"];
 
 /// Facts of the summary that two results may differ in: the name, and the place in the summary.
 const FACTS: [(&str, &str); 8] = [
