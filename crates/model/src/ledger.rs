@@ -35,6 +35,7 @@ pub use run_times::RunTimes;
 use crate::checkpoint::Checkpoints;
 use crate::digest::Digest;
 use crate::histogram::Latencies;
+use crate::observed::Observed;
 use crate::requests::RequestCounts;
 use crate::timeline::Timeline;
 use crate::units::Nanos;
@@ -337,6 +338,8 @@ pub struct Ledger {
     pub times: RunTimes,
     /// Each step of the ranks of this process, if requested; not written.
     pub records: RunRecords,
+    /// What an audit observed of a job of another program.
+    pub observed: Option<Box<Observed>>,
 }
 
 impl Ledger {
@@ -424,6 +427,7 @@ impl AddAssign for Ledger {
             checkpoints,
             times,
             records,
+            observed,
         } = other;
         for ((epoch, phase, rank), row) in ranks {
             self.add(epoch, phase, rank, row);
@@ -445,6 +449,10 @@ impl AddAssign for Ledger {
         self.checkpoints += checkpoints;
         self.times += times;
         self.records.extend(records);
+        match (&mut self.observed, observed) {
+            (Some(here), Some(there)) => **here += *there,
+            (here, there) => *here = here.take().or(there),
+        }
     }
 }
 
@@ -466,6 +474,8 @@ struct WrittenLedger {
     #[serde(default)]
     blocks: Vec<KeyedRow<Vec<BlockWindow>>>,
     nodes: Vec<KeyedRow<NodeRow>>,
+    #[serde(default)]
+    observed: Option<Box<Observed>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -492,6 +502,7 @@ impl Serialize for Ledger {
             checkpoints,
             times,
             records: _,
+            observed,
         } = self;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("interrupted", interrupted)?;
@@ -510,6 +521,9 @@ impl Serialize for Ledger {
             map.serialize_entry("blocks", &Entries(blocks))?;
         }
         map.serialize_entry("nodes", &Entries(nodes))?;
+        if let Some(observed) = observed {
+            map.serialize_entry("observed", observed)?;
+        }
         map.end()
     }
 }
@@ -542,6 +556,7 @@ impl From<WrittenLedger> for Ledger {
             ranks,
             blocks,
             nodes,
+            observed,
         } = written;
         let mut ledger = Ledger {
             interrupted,
@@ -550,6 +565,7 @@ impl From<WrittenLedger> for Ledger {
             conditions,
             checkpoints,
             times,
+            observed,
             ..Ledger::default()
         };
         ranks.into_iter().for_each(|row| ledger.add(row.epoch, row.phase, row.index, row.seen));

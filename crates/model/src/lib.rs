@@ -44,6 +44,7 @@ pub mod metrics;
 pub mod mlperf;
 pub mod names;
 pub mod objects;
+pub mod observed;
 pub mod order;
 pub mod plan;
 pub mod requests;

@@ -1,0 +1,1 @@
+//! Rules: from what was observed to what is wrong.
