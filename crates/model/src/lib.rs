@@ -19,6 +19,7 @@
 //!   `manifest` the description of generated ones.
 //! - What was observed: `ledger`, with `histogram` (latencies), `timeline` (activity over time), `requests` (of
 //!   object stores) and `digest` (which samples were delivered); `spans` (single operations, for traces).
+//! - What was observed of the job of another program: `observed`, with the findings about it.
 //! - Several runs: `study` (the next trial of a search, the grid of a sweep, attribution of time).
 //! - What it means: `metrics` (figures such as AU), `statistics` (repeated measurements), `verdict` (the rules that
 //!   decide whether the figures can be trusted), `mlperf` (the rules of MLPerf Storage, for results of any program).

@@ -1,9 +1,10 @@
-//! The memory that an observed job and feedline share: one control area and a slot for each process. This file is compiled
-//! into the preload library and into feedline, so that both have the same definition; [`VERSION`] changes with it.
+//! The memory that an observed job and feedline share: one control area and a slot for each process. This file is
+//! compiled into the preload library and into feedline, so that both have the same definition; [`VERSION`] changes
+//! with it.
 //!
-//! The memory is one memfd of feedline. A process claims a free slot, maps the control area and that slot, and writes into
-//! nothing else. feedline reads events, and frees the slot when the process is gone and everything was read. Nothing in
-//! here is a pointer, and feedline trusts no number in it: a job can overwrite its own slot.
+//! The memory is one memfd of feedline. A process claims a free slot, maps the control area and that slot, and
+//! writes into nothing else. feedline reads events, and frees the slot when the process is gone and everything was
+//! read. Nothing in here is a pointer, and feedline trusts no number in it: a job can overwrite its own slot.
 
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
@@ -12,9 +13,11 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"feedline");
 /// Changes with every change of this file. A library of another version stays silent.
 pub const VERSION: u32 = 1;
 
-/// The environment variable with the path of the memfd, `/proc/PID/fd/N`. Without it, the library passes calls through.
+/// The environment variable with the path of the memfd, `/proc/PID/fd/N`. Without it, the library passes calls
+/// through.
 pub const RING_VARIABLE: &str = "FEEDLINE_AUDIT_RING";
-/// The environment variable with the path of the library itself, for processes that start others with a new environment.
+/// The environment variable with the path of the library itself, for processes that start others with a new
+/// environment.
 pub const LIBRARY_VARIABLE: &str = "FEEDLINE_AUDIT_LIBRARY";
 /// The environment variable with the folder of `sitecustomize.py`.
 pub const PYTHON_VARIABLE: &str = "FEEDLINE_AUDIT_PYTHON";
@@ -55,8 +58,8 @@ pub const CLAIMED: u32 = 1;
 pub struct Control {
     pub magic: AtomicU64,
     pub version: AtomicU32,
-    /// Of files, those are kept in detail whose [`file_hash`] has this many leading zero bits. feedline increments it when it
-    /// has enough of them. Paths of other files are not sent.
+    /// Of files, those are kept in detail whose [`file_hash`] has this many leading zero bits. feedline increments
+    /// it when it has enough of them. Paths of other files are not sent.
     pub sample_bits: AtomicU32,
     /// A futex: incremented by marks that begin or end an epoch, and when a ring is half full.
     pub wake: AtomicU32,
@@ -70,7 +73,8 @@ pub struct Control {
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Op {
-    /// `open` and relatives. `offset`: size of the file. `asked`: the flags of `open`. `result`: descriptor or -errno.
+    /// `open` and relatives. `offset`: size of the file. `asked`: the flags of `open`. `result`: descriptor or
+    /// -errno.
     Open = 0,
     /// `read`, `pread`, `readv` and relatives. `offset`: where it began, or -1. `asked`: bytes asked for.
     Read = 1,
@@ -112,7 +116,8 @@ pub enum Op {
     Uring = 21,
     /// From Python. `kind`: a [`Mark`]. `file`, `offset`, `asked`: its three arguments.
     Mark = 22,
-    /// A text. `kind`: a [`TextKind`]. `file`: what it belongs to. `asked`: its length. Its bytes follow in continuations.
+    /// A text. `kind`: a [`TextKind`]. `file`: what it belongs to. `asked`: bytes of it that are kept. Its bytes
+    /// follow in continuations.
     Text = 23,
     /// `_exit` and `exit`. Nothing depends on it.
     Exit = 24,
@@ -140,7 +145,8 @@ pub enum FdKind {
 
 /// The descriptor or mapping was inherited from a parent by `fork`.
 pub const INHERITED: u16 = 1;
-/// The file is program code: Python modules, shared libraries, configuration. Everything else of kind Regular is data.
+/// The file is program code: Python modules, shared libraries, configuration. Everything else of kind Regular is
+/// data.
 pub const CODE: u16 = 2;
 /// The call has its own offset (`pread`).
 pub const POSITIONED: u16 = 4;
@@ -157,9 +163,9 @@ pub const SHARED: u16 = 64;
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mark {
-    /// a: number of the loader in its process. b: workers | persistent << 16 | iterable << 17 | start method << 18 (0 fork,
-    /// 1 spawn, 2 forkserver) | pin_memory << 20 | framework << 24 (1 PyTorch, 2 TensorFlow, 3 Keras).
-    /// c: batch size | prefetch factor << 32.
+    /// a: number of the loader in its process. b: workers | persistent << 16 | iterable << 17 | start method << 18
+    /// (0 fork, 1 spawn, 2 forkserver) | pin_memory << 20 | framework << 24 (1 PyTorch, 2 TensorFlow, 3 Keras). c:
+    /// batch size | prefetch factor << 32.
     Loader = 1,
     /// a: loader, b: the loader's epoch from 0, c: batches expected, or -1.
     EpochBegin = 2,
@@ -177,7 +183,8 @@ pub enum Mark {
     FetchEnd = 8,
     /// Before an `open` of this thread. a: number of the call site, whose text was sent before.
     Site = 9,
-    /// A module was prepared. a: 1 torch loader, 2 torch worker, 3 torch fetch, 4 TensorFlow, 5 Keras. b: 1 done, 0 failed.
+    /// A module was prepared. a: 1 torch loader, 2 torch worker, 3 torch fetch, 4 TensorFlow, 5 Keras. b: 1 done, 0
+    /// failed.
     Prepared = 10,
     /// From Keras' callbacks, where batches cannot be seen. a: loader, b: step. c: 1 begin, 0 end.
     Step = 11,
@@ -199,6 +206,9 @@ pub enum TextKind {
     Note = 3,
     /// The path of a folder that is listed.
     Folder = 4,
+    /// The program that process `file` executes. In the slot of that process before `execve`, or in that of its
+    /// parent.
+    Program = 5,
 }
 
 /// Totals of one operation. Exact, whatever happens to events.
@@ -241,7 +251,8 @@ pub struct SlotHeader {
     pub command: [u8; COMMAND_BYTES],
 }
 
-/// An event. A continuation of a text has the same `seq` and [`TEXT_BYTES`] bytes of text after it.
+/// An event. A continuation of a text has the `seq` of its own position and [`TEXT_BYTES`] bytes of text after it;
+/// it is written before the `seq` of the event that it continues.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Event {

@@ -3,14 +3,15 @@
 use super::{File, files, none};
 
 /// Which crates of the workspace each crate may use. Tests of a crate may not use more than the crate itself.
-const DIRECTION: [(&str, &[&str]); 7] = [
+const DIRECTION: [(&str, &[&str]); 8] = [
     ("model", &[]),
     ("format", &["model"]),
     ("store", &["model"]),
     ("engine", &["model", "format", "store"]),
     ("session", &["model", "format", "store", "engine"]),
     ("report", &["model"]),
-    ("feedline", &["model", "format", "store", "engine", "session", "report"]),
+    ("audit", &["model"]),
+    ("feedline", &["model", "format", "store", "engine", "session", "report", "audit"]),
 ];
 
 /// The dependencies that a manifest names, development and build dependencies included. A crate of the workspace may be

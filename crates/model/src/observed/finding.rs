@@ -1,5 +1,5 @@
-//! What is wrong with the input of a job: findings, with evidence, cost and a change to try. The `audit` crate judges; this is
-//! what it writes to `findings.json` and what reports show.
+//! What is wrong with the input of a job: findings, with evidence, cost and a change to try. The `audit` crate
+//! judges; this is what it writes to `findings.json` and what reports show.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
-//! What `feedline audit` observed of a job of another program: processes, loaders, epochs, workers and files, as counts and
-//! times. A part of the ledger. Rules ([`crate::ledger`] has the figures that runs have, too) are judged from it, and
-//! workloads are inferred from it.
+//! What `feedline audit` observed of a job of another program: processes, loaders, epochs, workers and files, as
+//! counts and times. A part of the ledger. Rules ([`crate::ledger`] has the figures that runs have, too) are judged
+//! from it, and workloads are inferred from it.
 //!
-//! What is not known is `None` or empty, never 0. Figures of files come from a uniform sample of the files, and say so.
+//! What is not known is `None` or empty, never 0. Figures of files come from a uniform sample of the files, and say
+//! so.
 
 mod finding;
 mod io;
@@ -245,7 +246,8 @@ pub struct EpochRow {
     pub start_ns: Nanos,
     /// Waiting for the first batch.
     pub first_wait_ns: Nanos,
-    /// Waiting for batches (without the first `2 x workers`): until the worker had loaded it, and from then on until the rank had it.
+    /// Waiting for batches (without the first `2 x workers`): until the worker had loaded it, and from then on
+    /// until the rank had it.
     pub blocked_ns: Nanos,
     pub handover_ns: Nanos,
     /// The same of all batches.
@@ -269,8 +271,8 @@ pub struct EpochRow {
     /// Bytes that the kernel read from devices for the job (`read_bytes`), and that the devices served to everybody.
     pub issued_bytes: Option<u64>,
     pub served_bytes: Option<u64>,
-    /// Sizes of reads, weighted by number; and time of opens, reads, fetches of a batch, waits, compute and hand-over of a step,
-    /// and of everything but file calls per sample.
+    /// Sizes of reads, weighted by number; and time of opens, reads, fetches of a batch, waits, compute and
+    /// hand-over of a step, and of everything but file calls per sample.
     pub read_sizes: Spread,
     pub open_times: Spread,
     pub read_times: Spread,
@@ -283,7 +285,8 @@ pub struct EpochRow {
     pub in_flight_ns: Vec<Nanos>,
     /// Sizes of reads in bytes: those in write windows (checkpoints) apart.
     pub read_times_in_checkpoints: Spread,
-    /// Groups of `workers` batches, and those in which the longest wait is more than three times the sum of the others.
+    /// Groups of `workers` batches, and those in which the longest wait is more than three times the sum of the
+    /// others.
     pub groups: u64,
     pub convoy_groups: u64,
     /// Batches that were loaded but not requested yet, at most.
@@ -337,7 +340,8 @@ pub struct EpochFiles {
     pub opens: u64,
     /// Opens of the file that one process opened most often.
     pub opens_most: u64,
-    /// The rank correlation of the order of first access with that of the epoch before, over this many places; -1 to 1.
+    /// The rank correlation of the order of first access with that of the epoch before, over this many places; -1
+    /// to 1.
     pub order_correlation: Option<f64>,
     pub order_places: u64,
     /// Share of the places that the same worker read in the epoch before, and what chance would give.
@@ -407,7 +411,8 @@ pub struct FileFigures {
     pub sizes: Spread,
     /// Sum of the sizes, by estimate.
     pub bytes: u64,
-    /// The deepest folders that hold data files, with the number of files of the sample; at most 64. Empty if paths are not to be written.
+    /// The deepest folders that hold data files, with the number of files of the sample; at most 64. Empty if paths
+    /// are not to be written.
     pub folders: Vec<(String, u64)>,
     /// File name suffixes by frequency.
     pub suffixes: Vec<(String, u64)>,

@@ -1,0 +1,219 @@
+//! Whether this process is observed. It finds the memory of feedline once, and takes a slot of its own in the child
+//! of a fork.
+//!
+//! A page that the kernel clears in a child tells one from its parent, also if the child was made by a raw `clone`.
+//! A child of `vfork` runs in the memory of its parent, and is told by its number only.
+
+use core::cell::UnsafeCell;
+use core::ptr::null_mut;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU32};
+
+use crate::environment::{self, Kept};
+use crate::layout::{COMMAND_BYTES, Control, SlotHeader};
+use crate::raw;
+use crate::ring::{self, RESERVED, RingMemory};
+
+/// Values of the page of a process that is not observed: just forked, and being set up or given up.
+const FORKED: u32 = 0;
+const SILENT: u32 = 1;
+
+/// What stays the same in all forks of a program.
+struct Program {
+    memory: UnsafeCell<RingMemory>,
+    /// Where slots are mapped.
+    reserved: UnsafeCell<usize>,
+    command: UnsafeCell<[u8; COMMAND_BYTES]>,
+    command_bytes: UnsafeCell<usize>,
+    rank: UnsafeCell<i64>,
+    ranks: UnsafeCell<i64>,
+}
+
+// SAFETY: written by one thread before `PAGE` is published, and by the only thread that set the page of a child to
+// SILENT.
+unsafe impl Sync for Program {}
+
+static PROGRAM: Program = Program {
+    memory: UnsafeCell::new(RingMemory { control: core::ptr::null(), slot: core::ptr::null() }),
+    reserved: UnsafeCell::new(0),
+    command: UnsafeCell::new([0; COMMAND_BYTES]),
+    command_bytes: UnsafeCell::new(0),
+    rank: UnsafeCell::new(-1),
+    ranks: UnsafeCell::new(-1),
+};
+
+/// The number of this process, or one of the values above. Null before the first call.
+static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
+static NOT_OBSERVED: AtomicU32 = AtomicU32::new(SILENT);
+static IS_STARTING: AtomicU32 = AtomicU32::new(0);
+static GENERATION: AtomicU32 = AtomicU32::new(1);
+
+/// An observed process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Observed {
+    pid: u32,
+}
+
+/// A number that a child of a fork does not share with its parent.
+#[inline(always)]
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Relaxed)
+}
+
+/// This process, if it is observed.
+#[inline(always)]
+pub(crate) fn current() -> Option<Observed> {
+    let page = PAGE.load(Acquire);
+    if page.is_null() {
+        return start();
+    }
+    // SAFETY: the page is never unmapped.
+    match unsafe { (*page).load(Relaxed) } {
+        FORKED => forked(),
+        SILENT => None,
+        pid => Some(Observed { pid }),
+    }
+}
+
+impl Observed {
+    #[inline(always)]
+    pub(crate) fn memory(self) -> RingMemory {
+        // SAFETY: written before there was an `Observed`.
+        unsafe { *PROGRAM.memory.get() }
+    }
+
+    /// Whether this is the process itself, and not a child of `vfork` in its memory. A system call.
+    #[inline(always)]
+    pub(crate) fn is_itself(self) -> bool {
+        raw::getpid() == self.pid
+    }
+
+    #[inline(always)]
+    pub(crate) fn tid(self) -> u32 {
+        raw::tid(generation())
+    }
+}
+
+/// The first call of all: finds the memory of feedline.
+#[cold]
+fn start() -> Option<Observed> {
+    if IS_STARTING.swap(1, AcqRel) != 0 {
+        return None;
+    }
+    // SAFETY: this thread is the only one that comes here.
+    let page = unsafe { set_up() };
+    let not_observed = (&raw const NOT_OBSERVED).cast_mut();
+    PAGE.store(page.unwrap_or(not_observed), Release);
+    page.and_then(|_| current())
+}
+
+/// The page of this process, if everything is there.
+unsafe fn set_up() -> Option<*mut AtomicU32> {
+    let ring = environment::keep()?;
+    let fd = raw::open(ring, libc::O_RDWR);
+    if fd < 0 {
+        return None;
+    }
+    let page = set_up_with(fd);
+    raw::close(fd);
+    page
+}
+
+unsafe fn set_up_with(fd: isize) -> Option<*mut AtomicU32> {
+    if !ring::is_large_enough(fd) {
+        return None;
+    }
+    let control = ring::map_control(fd)?;
+    let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let reserved = raw::mmap(0, RESERVED, libc::PROT_NONE, anonymous | libc::MAP_NORESERVE, -1, 0);
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    let page = raw::mmap(0, 4096, both, anonymous, -1, 0);
+    if (-4095..=0).contains(&reserved) || (-4095..=0).contains(&page) {
+        return None;
+    }
+    // Without it (before Linux 4.14), `fork` itself is still seen.
+    raw::syscall(libc::SYS_madvise, [page as usize, 4096, libc::MADV_WIPEONFORK as usize, 0, 0, 0]);
+    // The reserved range starts at a multiple of the page size, so the slot does as well.
+    *PROGRAM.reserved.get() = reserved as usize;
+    read_command();
+    (*PROGRAM.rank.get(), *PROGRAM.ranks.get()) = environment::rank();
+    let page = page as *mut AtomicU32;
+    enter(fd, control, 1, page).then_some(page)
+}
+
+/// Takes a slot and fills its header.
+unsafe fn enter(fd: isize, control: *const Control, executed: u32, page: *mut AtomicU32) -> bool {
+    let Some(slot) = ring::claim(fd, control, *PROGRAM.reserved.get()) else { return false };
+    *PROGRAM.memory.get() = RingMemory { control, slot };
+    let pid = raw::getpid();
+    let header = &*slot;
+    header.pid.store(pid, Relaxed);
+    header.parent.store(raw::getppid(), Relaxed);
+    header.executed.store(executed, Relaxed);
+    header.rank.store(*PROGRAM.rank.get(), Relaxed);
+    header.ranks.store(*PROGRAM.ranks.get(), Relaxed);
+    let length = (*PROGRAM.command_bytes.get()).min(COMMAND_BYTES);
+    let to = (&raw const header.command).cast_mut().cast::<u8>();
+    core::ptr::copy_nonoverlapping(PROGRAM.command.get().cast::<u8>(), to, length);
+    header.command_bytes.store(length as u32, Relaxed);
+    header.started_ns.store(raw::now(), Release);
+    (*page).store(pid, Release);
+    true
+}
+
+/// The command line, from /proc: constructors of others may call hooks before the library's own has seen the
+/// arguments.
+unsafe fn read_command() {
+    let fd = raw::open(c"/proc/self/cmdline".as_ptr().cast(), libc::O_RDONLY);
+    if fd >= 0 {
+        let length = raw::read(fd, &mut *PROGRAM.command.get());
+        *PROGRAM.command_bytes.get() = usize::try_from(length).unwrap_or(0);
+        raw::close(fd);
+    }
+}
+
+/// The first call in a child of a fork: takes a slot in place of the parent's.
+#[cold]
+fn forked() -> Option<Observed> {
+    // SAFETY: the page exists, and only one thread passes the exchange.
+    unsafe {
+        let page = PAGE.load(Acquire);
+        if (*page).compare_exchange(FORKED, SILENT, AcqRel, Relaxed).is_err() {
+            return None;
+        }
+        GENERATION.fetch_add(1, Relaxed);
+        let memory = *PROGRAM.memory.get();
+        let fd = raw::open(Kept::ring_path(), libc::O_RDWR);
+        let entered = fd >= 0 && enter(fd, memory.control, 0, page);
+        if fd >= 0 {
+            raw::close(fd);
+        }
+        if !entered {
+            // The parent's slot is not this process's to write to, but a pointer into it must stay valid.
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+            let both = libc::PROT_READ | libc::PROT_WRITE;
+            raw::mmap(*PROGRAM.reserved.get(), RESERVED, both, flags, -1, 0);
+            return None;
+        }
+    }
+    current()
+}
+
+/// Called in the child by the hook of `fork`: for kernels that do not clear the page.
+pub(crate) fn is_child_of_fork() {
+    let page = PAGE.load(Acquire);
+    // SAFETY: the page is never unmapped.
+    unsafe {
+        // A handler of `pthread_atfork` may have called a hook already.
+        if !page.is_null() && ![SILENT, raw::getpid()].contains(&(*page).load(Relaxed)) {
+            (*page).store(FORKED, Relaxed);
+        }
+    }
+    current();
+}
+
+/// The header of the slot, for counts that have no event.
+pub(crate) fn header(process: Observed) -> &'static SlotHeader {
+    // SAFETY: mapped as long as the process exists.
+    unsafe { &*process.memory().slot }
+}

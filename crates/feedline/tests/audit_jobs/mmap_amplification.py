@@ -1,0 +1,53 @@
+"""Finding: mmap-amplification (R27). Few small samples at random places of a mapped, cold file; read-ahead brings it all.
+
+A user opens the set with `numpy.memmap` and draws a part of it in each epoch. Healthy variant: the map is read in large
+samples, all of them, in blocks.
+"""
+
+import draw
+import numpy
+import torch
+from torch.utils.data import DataLoader, Dataset, RandomSampler
+
+
+class Mapped(Dataset):
+    def __init__(self, path, count, sample):
+        self.path, self.count, self.sample, self.data = path, count, sample, None
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        if self.data is None:
+            self.data = numpy.memmap(self.path, numpy.uint8, "r", shape=(self.count, self.sample))
+        row = self.data[index]
+        return torch.from_numpy(numpy.array(row[:2048])), int(row[::4096].sum())
+
+
+def main():
+    job = draw.Job("mmap-amplification", also_ok=["storage-bound", "decode-bound"], healthy_ok=draw.LIMITS)
+    options = job.loader(workers=(1, 2), methods=("fork",), keep=True)
+    megabytes = job.draw("megabytes", 110, 140)
+    sample = job.draw("sample_kib", 2, 4) << 10
+    visits = job.draw("visits", 100, 200)
+    epochs = job.draw("epochs", 2, 3)
+    seconds = job.compute(0.0005, 0.001, slow=10)
+    if not job.faulty:
+        sample = 1 << 20
+    count, path = (megabytes << 20) // sample, job.path("train.bin")
+
+    def make():
+        draw.write_file(path, megabytes << 20)
+        draw.evict([path], sync=True)
+
+    job.begin(make)
+    dataset = Mapped(path, count, sample)
+    if job.faulty:
+        loader = DataLoader(dataset, sampler=RandomSampler(dataset, num_samples=visits), **options)
+    else:
+        loader = DataLoader(dataset, shuffle=False, **options)
+    draw.train(loader, epochs, seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Finding: read-ahead-amplification (R28). Small preads at random places of a cold file; the kernel reads much more.
+
+A user draws a part of a large file in each epoch, and the file does not stay in the page cache (here it is evicted
+before each epoch). Healthy variant: the same with POSIX_FADV_RANDOM.
+"""
+
+import os
+
+import draw
+from torch.utils.data import DataLoader, Dataset, RandomSampler
+
+
+class Ranges(Dataset):
+    def __init__(self, path, count, sample, advise):
+        self.path, self.count, self.sample, self.advise, self.fd = path, count, sample, advise, None
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        if self.fd is None:
+            self.fd = os.open(self.path, os.O_RDONLY)
+            if self.advise:
+                os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
+        return draw.crop(os.pread(self.fd, self.sample, index * self.sample))
+
+
+def main():
+    job = draw.Job("read-ahead-amplification", also_ok=["storage-bound"], healthy_ok=draw.LIMITS)
+    options = job.loader(workers=(1, 2), keep=True)
+    megabytes = job.draw("megabytes", 110, 140)
+    sample = job.draw("sample_kib", 4, 32) << 10
+    visits = job.draw("visits", 200, 400)
+    epochs = job.draw("epochs", 3, 4)
+    seconds = job.draw("compute", 0.0003, 0.001)
+    count, path = (megabytes << 20) // sample, job.path("train.bin")
+    job.also_ok.remove("served-from-page-cache")
+
+    def make():
+        draw.write_file(path, megabytes << 20)
+        draw.evict([path], sync=True)
+
+    job.begin(make)
+    dataset = Ranges(path, count, sample, advise=not job.faulty)
+    loader = DataLoader(dataset, sampler=RandomSampler(dataset, num_samples=visits), **options)
+    draw.train(loader, epochs, seconds, before=lambda epoch: draw.evict([path]))
+
+
+if __name__ == "__main__":
+    main()
