@@ -137,6 +137,12 @@ fn decoding(pass: &Pass<'_>) -> Look {
     if wait <= WAITS {
         return little(wait);
     }
+    // Workers that decode too slowly are seldom idle.
+    let longest = pass.row.workers.iter().map(|worker| worker.fetch_ns.seconds()).fold(0.0, f64::max);
+    if longest < 0.5 * pass.wall() {
+        let share = percent(ratio(longest, pass.wall()));
+        return Look::not(0.0, format!("The busiest worker fetched {share} of the time."));
+    }
     let running = ratio(busy, pass.fetch()).min(1.0);
     let figures = format!(
         "Workers were running or ready to run {} of the time of fetches, {} in calls on files.",
