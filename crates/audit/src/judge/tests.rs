@@ -199,7 +199,7 @@ fn only(name: &str, observed: &Observed) {
 
 #[track_caller]
 fn no_fault(observed: &Observed) {
-    assert_eq!(faults(observed), [String::new(); 0], "{:#?}", judge(observed).findings);
+    assert_eq!(faults(observed), Vec::<String>::new(), "{:#?}", judge(observed).findings);
 }
 
 /// The rule does not hold.
