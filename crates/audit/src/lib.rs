@@ -19,8 +19,10 @@
 //! - `event`: the stream of events and samples between sources and aggregation.
 //! - `layout`: the memory shared with the job, the same source as in the preload library.
 //! - `judge`: rules, from observations to findings.
+//! - `source`: the live source: runs a job, reads its rings and /proc.
 
 pub mod event;
 pub mod judge;
 #[path = "../preload/src/layout.rs"]
 pub mod layout;
+pub mod source;
