@@ -11,22 +11,29 @@ use crate::layout::Op;
 use crate::process::{self, Observed};
 use crate::{raw, real};
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fork() -> pid_t {
-    let Some(real) = real::fork() else {
-        raw::set_errno(libc::ENOSYS);
-        return -1;
-    };
-    let Some(process) = process::current() else { return real() };
-    let start = raw::now();
-    let child = real();
-    if child == 0 {
-        process::is_child_of_fork();
-    } else {
-        record(process, &FdView::NONE, &Done::new(Op::Fork, -1, start, child.into()));
-    }
-    child
+/// `vfork` has no hook, as a function that returns twice cannot be wrapped: the program that its child executes is
+/// recorded instead.
+macro_rules! fork {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() -> pid_t {
+            let Some(real) = real::$name() else {
+                raw::set_errno(libc::ENOSYS);
+                return -1;
+            };
+            let Some(process) = process::current() else { return real() };
+            let start = raw::now();
+            let child = real();
+            if child == 0 {
+                process::is_child_of_fork();
+            } else {
+                record(process, &FdView::NONE, &Done::new(Op::Fork, -1, start, child.into()));
+            }
+            child
+        }
+    )*};
 }
+fork! { fork _Fork }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create(
