@@ -25,6 +25,7 @@ def numbers(enum):
 
 
 OP, MARK, TEXT = numbers("Op"), numbers("Mark"), numbers("TextKind")
+NAME = {number: name for name, number in OP.items()}
 OPS = len(OP)
 VERSION = int(re.search(r"VERSION: u32 = (\d+)", open(SOURCE).read()).group(1))
 
@@ -95,7 +96,7 @@ class Ring:
         """Runs a program, below strace if `strace` is the prefix for one output file per thread."""
         variables = self.variables()
         if strace:
-            calls = "open,openat,read,pread64,readv,preadv,lseek,close,mmap,dup,write,pwrite64"
+            calls = "open,openat,read,pread64,readv,preadv,preadv2,lseek,close"
             prefix = ["strace", "-ff", "-qq", "-y", "-s", "0", "-o", strace, "-e", "trace=" + calls]
             prefix += [part for name, value in variables.items() for part in ("-E", name + "=" + value)]
             return subprocess.run(prefix + command, **options)
@@ -138,6 +139,6 @@ def strace_counts(prefix, folder):
                 continue
             one = counts[tid, call]
             one[0] += 1
-            if call in ("read", "pread64", "readv", "preadv", "write", "pwrite64"):
+            if call in ("read", "pread64", "readv", "preadv", "preadv2"):
                 one[1] += int(result)
     return counts
