@@ -118,9 +118,12 @@ class Bench:
                 one["bytes"] += size
         return counts
 
-    def compare(self, processes):
-        """Both must agree in every process; `processes` is the number of those that use the data."""
+    def compare(self, processes, own_seeks=0):
+        """Both must agree in every process; `processes` is the number of those that use the data. `own_seeks`: how often
+        the library itself asks for the position of a descriptor that is shared."""
         recorded, traced = self.recorded(), self.traced()
+        for one in traced.values():
+            one["lseek"] -= own_seeks
         equal(recorded, traced, "recorded against strace")
         equal(len(recorded), processes, "processes that use data")
         for slot in self.ring.slots():
@@ -175,6 +178,290 @@ def every_function_returns_what_it_does_alone(bench):
     opens, closes = slot.data["Open"], slot.data["Close"]
     equal((opens[0] - opens[3], closes[0]), (7, 7), "opens and closes of data")
     bench.totals_match(slot)
+
+
+@check
+def plain_python(bench):
+    bench.files(20)
+    equal(bench.job("plain.py", traced=True), bench.alone(sys.executable, os.path.join(PROGRAMS, "plain.py"), bench.data),
+          "output")
+    # Two reads of each file by a descriptor that was duplicated.
+    bench.compare(1, own_seeks=40)
+    slot = bench.one()
+    equal((slot.data["Map"][0], len(slot.of("Unmap"))), (20, 20), "mappings")
+    starts = {event.offset for event in slot.of("Read") if event.file in bench.inodes() and event.result == 50}
+    equal(starts, {300, 350}, "offsets of reads by two descriptors of one file")
+
+
+def loader_modes():
+    for method in ("fork", "spawn", "forkserver"):
+        for persistent in "01":
+            yield method, persistent
+
+
+@check
+def torch_workers_against_strace(bench):
+    bench.files(64)
+    for method, persistent in loader_modes():
+        one = Bench(bench.library)
+        try:
+            one.files(64)
+            program = os.path.join(PROGRAMS, "loader.py")
+            arguments = (method, "2", persistent, "map", "3")
+            alone = bench.alone(TORCH_PYTHON, program, one.data, *arguments)
+            equal(one.job("loader.py", *arguments, traced=True), alone, "output of %s" % method)
+            one.compare(2 if persistent == "1" else 6)
+            equal(sum(counts["open"] for counts in one.recorded().values()), 3 * 64, "opens")
+        finally:
+            one.close()
+
+
+@check
+def formats_with_debian_packages(bench):
+    formats(bench, TORCH_PYTHON)
+
+
+@check
+def formats_with_wheels(bench):
+    formats(bench, OTHER_PYTHON)
+
+
+def formats(bench, python):
+    program = os.path.join(PROGRAMS, "formats.py")
+    bench.alone(python, program, bench.data, "write")
+    alone = bench.alone(python, program, bench.data, "read")
+    equal(bench.job("formats.py", "read", python=python, traced=True), alone, "output")
+    recorded, traced = bench.recorded(), bench.traced()
+    equal(len(recorded), 1, "processes that use data")
+    recorded, traced = recorded.popitem()[1], traced.popitem()[1]
+    # `numpy.load` reads the file by a stream of the C library, which reads whole blocks.
+    slot = [slot for slot in bench.ring.slots() if slot.data["Open"][0]][0]
+    equal((recorded["open"], recorded["close"]), (traced["open"], traced["close"]), "opens and closes")
+    unseen = traced["bytes"] - recorded["bytes"] - slot.data["BufferedRead"][1]
+    equal(0 <= unseen < 4096 * slot.data["BufferedRead"][0], True, "%d bytes read ahead by streams" % unseen)
+
+
+@check
+def killed_worker_leaves_its_events(bench):
+    bench.files(100)
+    program = """
+import os, signal, sys
+for name in sorted(os.listdir(sys.argv[1])):
+    fd = os.open(os.path.join(sys.argv[1], name), os.O_RDONLY)
+    os.read(fd, 1000)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    bench.run(sys.executable, "-c", program, bench.data, status=-9)
+    slot = bench.one()
+    equal((slot.data["Open"][0], slot.data["Read"][:2]), (100, (100, 100_000)), "opens and reads")
+    equal(len([event for event in slot.of("Read") if event.file in bench.inodes()]), 100, "events")
+
+
+@check
+def half_read_file_of_a_process_that_starts_others(bench):
+    bench.files(1, 100_000)
+    program = """
+import os, subprocess, sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+os.read(fd, 1000)
+for _ in range(3):
+    # Starts by vfork: the child closes and duplicates descriptors in the memory of its parent.
+    subprocess.run(["/bin/true"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, close_fds=True)
+    subprocess.run(["/bin/true"], stdin=fd, close_fds=True)
+    os.read(fd, 1000)
+print(os.lseek(fd, 0, os.SEEK_CUR))
+"""
+    equal(bench.run(sys.executable, "-c", program, os.path.join(bench.data, "00000.bin")), "4000\n", "output")
+    slot = [slot for slot in bench.ring.slots() if "-c" in slot.command][0]
+    reads = [event for event in slot.of("Read") if event.file in bench.inodes()]
+    equal([event.offset for event in reads], [0, 1000, 2000, 3000], "offsets")
+    equal({event.kind for event in reads}, {ring.REGULAR}, "kinds")
+    equal(len(slot.of("Spawn")), 6, "programs started")
+    equal(sorted({text for _, text in slot.text("Program")}), ["/bin/true"], "their names")
+    equal(len([slot for slot in bench.ring.slots() if slot.command == ["/bin/true"]]), 6, "processes of them")
+
+
+@check
+def inherited_descriptor_is_flagged(bench):
+    bench.files(1, 100_000)
+    program = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+os.read(fd, 1000)
+if os.fork() == 0:
+    os.lseek(fd, 5000, os.SEEK_SET)
+    os.read(fd, 1000)
+    os._exit(0)
+os.wait()
+os.read(fd, 1000)
+"""
+    bench.run(sys.executable, "-c", program, os.path.join(bench.data, "00000.bin"))
+    found = {}
+    for slot in bench.ring.slots():
+        of_data = [event for event in slot.of("Read") if event.file in bench.inodes()]
+        found[slot.executed] = [(event.offset, event.flags & ring.INHERITED) for event in of_data]
+    equal(found[0], [(5000, ring.INHERITED)], "reads of the child")
+    equal(found[1][0], (0, 0), "reads of the parent")
+
+
+@check
+def threads(bench):
+    bench.files(8)
+    program = """
+import os, sys, threading
+def run(path):
+    for _ in range(500):
+        fd = os.open(path, os.O_RDONLY)
+        for at in range(5):
+            os.pread(fd, 100, at)
+        os.close(fd)
+paths = [os.path.join(sys.argv[1], name) for name in os.listdir(sys.argv[1])]
+all = [threading.Thread(target=run, args=(path,)) for path in paths]
+[one.start() for one in all]
+[one.join() for one in all]
+"""
+    bench.run(sys.executable, "-c", program, bench.data)
+    slot = bench.one()
+    equal([slot.data[name][:2] for name in ("Open", "Read", "Close")], [(4000, 0), (20_000, 2_000_000), (4000, 0)], "totals")
+    equal(len({event.tid for event in slot.of("Read") if event.file in bench.inodes()}), 8, "threads")
+    bench.totals_match(slot)
+
+
+@check
+def many_workers_that_leave_at_once(bench):
+    bench.files(64)
+    program = """
+import os, sys
+paths = sorted(os.path.join(sys.argv[1], name) for name in os.listdir(sys.argv[1]))
+for path in paths:
+    if os.fork() == 0:
+        with open(path, "rb") as file:
+            file.read()
+        os._exit(0)
+for _ in paths:
+    os.wait()
+"""
+    bench.run(sys.executable, "-c", program, bench.data)
+    slots = bench.ring.slots()
+    workers = [slot for slot in slots if not slot.executed]
+    equal(len(workers), 64, "workers")
+    equal(sorted(slot.data["Read"][1] for slot in workers), [10_000 + index for index in range(64)], "bytes")
+    equal({slot.parent for slot in workers}, {slot.pid for slot in slots if slot.executed}, "parents")
+
+
+@check
+def many_open_files(bench):
+    bench.files(4096, 10)
+    program = """
+import os, resource, sys
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 5000), hard))
+fds = [os.open(os.path.join(sys.argv[1], name), os.O_RDONLY) for name in os.listdir(sys.argv[1])]
+for fd in fds:
+    os.read(fd, 10)
+for fd in fds:
+    os.close(fd)
+"""
+    bench.run(sys.executable, "-c", program, bench.data)
+    slot = bench.one()
+    equal((slot.dropped, slot.untracked), (0, 0), "events dropped and calls untracked")
+    reads = [event for event in slot.of("Read") if event.file in bench.inodes()]
+    equal((len(reads), len({event.file for event in reads})), (4096, 4096), "reads, files")
+    equal(len([text for _, text in slot.text("Path") if text.startswith(bench.data)]), 4096, "paths")
+    equal(slot.data["Close"][0], 4096, "closes")
+
+
+@check
+def child_with_an_empty_environment(bench):
+    bench.files(1)
+    inner = "open(%r, 'rb').read()" % os.path.join(bench.data, "00000.bin")
+    program = """
+import os, subprocess, sys
+command = [sys.executable, "-c", sys.argv[1]]
+subprocess.run(command, env={}, check=True)
+pid = os.posix_spawn(command[0], command, {})
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+if os.fork() == 0:
+    os.execve(command[0], command, {})
+os.wait()
+"""
+    bench.run(sys.executable, "-c", program, inner)
+    seen = [slot for slot in bench.ring.slots() if slot.command[-1] == inner and slot.executed]
+    children = [slot for slot in seen if slot.data["Read"][0]]
+    equal(len(children), 3, "children that are observed")
+
+
+@check
+def fork_from_threads(bench):
+    bench.files(8)
+    program = """
+import os, sys, threading
+paths = sorted(os.path.join(sys.argv[1], name) for name in os.listdir(sys.argv[1]))
+def run(path):
+    for _ in range(20):
+        pid = os.fork()
+        if pid == 0:
+            fd = os.open(path, os.O_RDONLY)
+            os.read(fd, 100)
+            os._exit(0)
+        os.waitpid(pid, 0)
+all = [threading.Thread(target=run, args=(path,)) for path in paths]
+[one.start() for one in all]
+[one.join() for one in all]
+"""
+    bench.run(sys.executable, "-W", "ignore", "-c", program, bench.data)
+    children = [slot for slot in bench.ring.slots() if not slot.executed]
+    equal((len(children), {slot.data["Read"][:2] for slot in children}), (160, {(1, 100)}), "children and their reads")
+
+
+@check
+def another_allocator_in_front(bench):
+    found = glob.glob("/usr/lib/*/libjemalloc.so.2")
+    equal(len(found), 1, "jemalloc")
+    bench.files(20)
+    alone = bench.alone(sys.executable, os.path.join(PROGRAMS, "plain.py"), bench.data)
+    for order in (found + [bench.library], [bench.library] + found):
+        one = Bench(bench.library)
+        try:
+            one.ring.preload = ":".join(order)
+            equal(one.run(sys.executable, os.path.join(PROGRAMS, "plain.py"), bench.data), alone, "output")
+            equal(one.one().data["Open"][0], 100, "opens")
+        finally:
+            one.close()
+
+
+@check
+def program_with_the_address_sanitizer(bench):
+    program = bench.compiled("sum", "-fsanitize=address")
+    bench.files(5)
+    paths = [os.path.join(bench.data, name) for name in sorted(os.listdir(bench.data))]
+    alone = bench.alone(program, *paths)
+    equal(bench.run(program, *paths), alone, "output")
+    equal(bench.one().data["Open"][0], 5, "opens")
+    # Started by another program, with an environment of its own.
+    code = "import subprocess, sys; subprocess.run(sys.argv[1:], env={}, check=True)"
+    equal(bench.run(sys.executable, "-c", code, program, *paths), alone, "output below another program")
+    equal(sorted(slot.data["Open"][0] for slot in bench.ring.slots() if slot.command[0] == program), [5, 5], "opens")
+    # The sanitizer still finds what it is for.
+    wrong = subprocess.run([program], env=dict(os.environ, **bench.ring.variables()), capture_output=True, text=True)
+    equal(("heap-buffer-overflow" in wrong.stderr, wrong.returncode != 0), (True, True), "an error that is found")
+
+
+@check
+def silent_without_feedline(bench):
+    bench.files(5)
+    program = os.path.join(PROGRAMS, "plain.py")
+    alone = bench.alone(sys.executable, program, bench.data)
+    for change in ({"FEEDLINE_AUDIT_RING": ""}, {"FEEDLINE_AUDIT_RING": "/nowhere"},
+                   {"FEEDLINE_AUDIT_RING": program}, {"FEEDLINE_AUDIT_RING": "/dev/null"}):
+        variables = dict(os.environ, **dict(bench.ring.variables(), **change))
+        done = subprocess.run([sys.executable, program, bench.data], env=variables, capture_output=True, text=True)
+        equal((done.returncode, done.stdout, done.stderr), (0, alone, ""), "result with %s" % change)
+    older = ring.Ring(bench.library, MARKS, version=ring.VERSION + 1)
+    done = older.run([sys.executable, program, bench.data], capture_output=True, text=True)
+    equal((done.returncode, done.stdout, done.stderr), (0, alone, ""), "result with another version")
+    equal((older.slots(), bench.ring.slots()), ([], []), "processes observed")
+    older.close()
 
 
 def main():

@@ -79,13 +79,14 @@ class Ring:
         os.ftruncate(self.fd, RING_BYTES)
         os.pwrite(self.fd, b"feedline" + struct.pack("<I", version), 0)
         self.library = library
+        self.preload = library
         self.python = python
 
     def variables(self):
         variables = {
             "FEEDLINE_AUDIT_RING": "/proc/%d/fd/%d" % (os.getpid(), self.fd),
             "FEEDLINE_AUDIT_LIBRARY": self.library,
-            "LD_PRELOAD": self.library,
+            "LD_PRELOAD": self.preload,
             "ASAN_OPTIONS": "verify_asan_link_order=0",
         }
         if self.python:
