@@ -14,6 +14,9 @@ EVENT = struct.Struct("<IBBHIiQQqQqII")
 INHERITED, CODE, POSITIONED = 1, 2, 4
 REGULAR = 1
 
+# Of the header of a slot.
+HEAD_AT, TAIL_AT = 40, 48
+
 Event = collections.namedtuple("Event", "seq op kind flags tid fd start file offset asked result duration device")
 
 

@@ -13,7 +13,8 @@ pub(crate) struct ThreadBlock {
     generation: u32,
     /// Not 0 while this thread looks for a real function.
     pub(crate) resolving: u32,
-    _reserve: u32,
+    /// Not 0 after this thread called `vfork`, in the child and until the next hook in the parent.
+    pub(crate) vforked: u32,
 }
 
 // A thread-local variable: Rust's attribute is not stable, and a pthread key would need another library on old

@@ -252,6 +252,7 @@ symbols! {
 
     fork: unsafe extern "C" fn() -> pid_t;
     _Fork: unsafe extern "C" fn() -> pid_t;
+    vfork: unsafe extern "C" fn() -> pid_t;
     execve: ExecFn;
     execvpe: ExecFn;
     fexecve: unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char) -> c_int;

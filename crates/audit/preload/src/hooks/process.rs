@@ -11,8 +11,40 @@ use crate::layout::Op;
 use crate::process::{self, Observed};
 use crate::{raw, real};
 
-/// `vfork` has no hook, as a function that returns twice cannot be wrapped: the program that its child executes is
-/// recorded instead.
+/// The real `vfork`; this thread is two processes from now on. It leaves no event: the program that its child
+/// executes does.
+unsafe extern "C" fn before_vfork() -> usize {
+    (*raw::thread()).vforked = 1;
+    real::vfork().or(real::fork()).map_or(0, |real| real as usize)
+}
+
+/// `vfork` returns twice, so this function must have left the stack before.
+macro_rules! vfork {
+    ($($name:ident)*) => {$(
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!("sub rsp, 8", "call {before}", "add rsp, 8", "jmp rax", before = sym before_vfork)
+        }
+
+        #[cfg(target_arch = "aarch64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                "stp x29, x30, [sp, #-16]!",
+                "bl {before}",
+                "ldp x29, x30, [sp], #16",
+                "mov x16, x0",
+                "br x16",
+                before = sym before_vfork,
+            )
+        }
+    )*};
+}
+vfork! { vfork __vfork }
+
 macro_rules! fork {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
