@@ -17,12 +17,18 @@
 //! # Modules
 //!
 //! - `event`: the stream of events and samples between sources and aggregation.
+//! - `source`: the live source: runs a job, reads its rings and /proc.
+//! - `aggregate`: from the stream to `Observed`, in bounded memory.
+//! - `observe`: runs a job with both, and makes a ledger of it.
 //! - `layout`: the memory shared with the job, the same source as in the preload library.
 //! - `judge`: rules, from observations to findings.
-//! - `source`: the live source: runs a job, reads its rings and /proc.
 
+pub mod aggregate;
 pub mod event;
 pub mod judge;
 #[path = "../preload/src/layout.rs"]
 pub mod layout;
+pub mod observe;
 pub mod source;
+
+pub use observe::{ObserveError, ObserveOptions, Paths, Progress, observe};
