@@ -1,5 +1,5 @@
-//! The job as rules look at it: the training loader of each rank, its epochs, and the few quantities that several rules
-//! need. It judges nothing.
+//! The job as rules look at it: the training loader of each rank, its epochs, and the few quantities that several
+//! rules need. It judges nothing.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +26,8 @@ pub(super) struct Rank<'a> {
     /// Epochs of the training loader, in order.
     pub passes: Vec<Pass<'a>>,
     pub outside: Option<&'a OutsideRow>,
-    /// The training process.
-    pub process: Option<&'a ProcessRow>,
+    /// Its processes that are no workers: the training process, and programs that it started.
+    pub others: Vec<&'a ProcessRow>,
     /// Its workers, of all epochs.
     pub workers: Vec<&'a ProcessRow>,
 }
@@ -124,6 +124,18 @@ impl<'a> Job<'a> {
         if whole > 0.0 { mean.min(whole) } else { mean }
     }
 
+    /// The rank with the longest training.
+    pub(super) fn longest(&self) -> Option<&Rank<'a>> {
+        let time = |rank: &Rank<'_>| rank.passes.iter().map(|pass| pass.row.wall_ns()).sum::<Nanos>();
+        self.ranks.iter().rev().max_by_key(|rank| time(rank))
+    }
+
+    /// Mean size of the data files.
+    pub(super) fn file_bytes(&self) -> Option<f64> {
+        let files = &self.observed.files;
+        (files.estimated > 0).then(|| files.bytes as f64 / files.estimated as f64)
+    }
+
     /// The largest share of waiting of a rank, with the rank.
     pub(super) fn longest_wait(&self) -> Option<(&Rank<'a>, Wait)> {
         let waits = self.ranks.iter().filter_map(|rank| rank.wait().map(|wait| (rank, wait)));
@@ -142,13 +154,13 @@ impl<'a> Rank<'a> {
             kind,
             passes: rows.into_iter().map(|row| Pass { row, kind }).collect(),
             outside: observed.outside.iter().find(|row| row.rank == Some(rank)),
-            process: observed.processes.iter().filter(of_rank).find(|process| process.worker.is_none()),
+            others: observed.processes.iter().filter(of_rank).filter(|row| row.worker.is_none()).collect(),
             workers: observed.processes.iter().filter(of_rank).filter(|row| row.worker.is_some()).collect(),
         }
     }
 
-    /// The share of time that the rank waited for batches that were not loaded: without the first batches of each epoch,
-    /// or of whole epochs if there are not enough others.
+    /// The share of time that the rank waited for batches that were not loaded: without the first batches of each
+    /// epoch, or of whole epochs if there are not enough others.
     pub(super) fn wait(&self) -> Option<Wait> {
         if !self.kind.marks() {
             return None;
@@ -163,6 +175,11 @@ impl<'a> Rank<'a> {
         let (seconds, of) = (sum(&|pass| pass.budget()), sum(&|pass| pass.wall()));
         let share = (seconds / of).min(1.0);
         (batches > 0 && of > 0.0).then_some(Wait { share, seconds, of, batches, steady: false })
+    }
+
+    /// Processes of the rank that are no workers.
+    pub(super) fn others(&self) -> impl Iterator<Item = &'a ProcessRow> {
+        self.others.iter().copied()
     }
 
     /// The epoch that was first.
@@ -263,10 +280,66 @@ impl Pass<'_> {
         (busy > 0.0).then(|| sum / busy)
     }
 
-    /// Seconds of this epoch that go away when workers spend `seconds` less, all together: the work is spread over those
-    /// that ran at once, and no more than the waits can go away.
+    /// Seconds of this epoch that go away when workers spend `seconds` less, all together: the work is spread over
+    /// those that ran at once, and no more than the waits can go away.
     pub(super) fn saved(&self, seconds: f64) -> f64 {
         (seconds.max(0.0) / self.overlap()).min(self.budget())
+    }
+
+    /// The share of this epoch that the rank waited for batches that were not loaded; without the first batches
+    /// where there are enough others.
+    pub(super) fn wait_share(&self) -> Option<f64> {
+        let (row, wall) = (self.row, self.wall());
+        if !self.kind.marks() || wall <= 0.0 {
+            return None;
+        }
+        let steady = row.steady_ns.seconds();
+        let steadily = row.steady_batches >= STEADY_BATCHES && steady > 0.0;
+        let share = if steadily { self.steady_blocked() / steady } else { self.budget() / wall };
+        Some(share.min(1.0))
+    }
+
+    /// Time in calls on data files / time of fetches.
+    pub(super) fn file_share(&self) -> Option<f64> {
+        let fetch = self.fetch();
+        (fetch > 0.0).then(|| (self.file() / fetch).min(1.0))
+    }
+
+    /// Time of fetches outside of calls on data files.
+    pub(super) fn think(&self) -> f64 {
+        (self.fetch() - self.file()).max(0.0)
+    }
+
+    /// Time of the workers on a CPU or ready for one, and the part of it in the run queue, in seconds.
+    pub(super) fn busy(&self) -> Option<(f64, f64)> {
+        let mut sum = None;
+        for worker in &self.row.workers {
+            if let Some(cpu) = worker.cpu_ns {
+                let queue = worker.run_queue_ns.unwrap_or_default().seconds();
+                let (busy, queued) = sum.unwrap_or((0.0, 0.0));
+                sum = Some((busy + cpu.seconds() + queue, queued + queue));
+            }
+        }
+        sum
+    }
+
+    /// Reads that began where the one before ended / reads.
+    pub(super) fn sequential(&self) -> Option<f64> {
+        let io = &self.row.io;
+        (io.reads.count > 0).then(|| io.sequential.count as f64 / io.reads.count as f64)
+    }
+
+    pub(super) fn reads_per_open(&self) -> f64 {
+        self.row.io.reads.count as f64 / self.row.io.opens.count.max(1) as f64
+    }
+
+    /// The size of read that half of the bytes were read with.
+    pub(super) fn read_size(&self) -> Option<u64> {
+        self.row.read_sizes.quantile_by_sum(0.5)
+    }
+
+    pub(super) fn has_mappings(&self) -> bool {
+        self.row.files.mapped_bytes.is_some_and(|bytes| bytes > self.asked())
     }
 
     /// The median wait for a batch.

@@ -64,6 +64,23 @@ impl Need {
     }
 }
 
+impl Need {
+    /// Why a rule cannot be judged without it; `None` if it was observed.
+    pub(super) fn missing(self, job: &Job<'_>) -> Option<String> {
+        let seen = match self {
+            Need::Calls => job.passes().any(|pass| pass.asked() > 0 || pass.row.io.opens.count > 0),
+            Need::Waits => job.passes().any(|pass| pass.kind.marks() && pass.row.batches > 0),
+            Need::Samples => job.passes().any(|pass| pass.amount().is_some()),
+            Need::Epochs => job.ranks.iter().any(|rank| rank.passes.len() >= 2),
+            Need::Issued => job.passes().any(|pass| pass.row.issued_bytes.is_some()),
+            Need::Cpu => job.passes().any(|pass| pass.busy().is_some()),
+            Need::Processes => !job.observed.processes.is_empty(),
+            Need::Storage => !job.observed.storage.is_empty(),
+        };
+        (!seen).then(|| format!("Not observed: {}.", self.about()))
+    }
+}
+
 /// What a fault costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
@@ -151,11 +168,7 @@ impl Case {
     }
 
     pub(super) fn of(pass: &Pass<'_>, weight: f64, evidence: String) -> Case {
-        Case {
-            rank: Some(pass.row.rank),
-            loader: Some(pass.row.loader),
-            ..Case::of_job(weight, evidence)
-        }
+        Case { rank: Some(pass.row.rank), loader: Some(pass.row.loader), ..Case::of_job(weight, evidence) }
     }
 
     pub(super) fn certainty(mut self, certainty: Certainty) -> Case {
