@@ -6,10 +6,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
+use super::calibrate::Costs;
 use super::clock;
 use super::job::Reaped;
 use super::memory::{Entry, Ring, SlotMemory, SlotStart, SlotTotals};
+use super::noticed::Noticed;
 use super::proc;
+use super::sampler::Watched;
 use crate::event::{ProcessEnd, ProcessIndex, ProcessStart, Sample, Seen, Sink};
 use crate::layout::{Op, TextKind};
 
@@ -72,6 +75,8 @@ struct Image {
     gone: Option<Gone>,
     exit_ns: Option<u64>,
     stalled_ns: Option<u64>,
+    /// Whether it has mapped data files, or inherited such mappings.
+    maps: bool,
 }
 
 /// Sums over the images that ended.
@@ -80,6 +85,8 @@ pub(super) struct Sums {
     pub(super) recorded: u64,
     pub(super) calls: u64,
     pub(super) opens: u64,
+    /// The largest share of the life of an image that observing it took.
+    pub(super) share: f64,
 }
 
 /// All rings.
@@ -95,7 +102,16 @@ pub(super) struct Drain<'a> {
     samples: VecDeque<Sample>,
     looked_up: usize,
     signals: HashMap<u32, i32>,
+    costs: Option<Costs>,
     sums: Sums,
+    noticed: Noticed,
+}
+
+/// The start of the job and the present, of the clock.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    origin: u64,
+    now: u64,
 }
 
 impl Image {
@@ -113,6 +129,7 @@ impl Image {
             gone: None,
             exit_ns: None,
             stalled_ns: None,
+            maps: false,
         };
         let SlotStart { pid, parent, executed, command, rank, ranks, .. } = start;
         let start = ProcessStart { pid, parent, start_ns, executed, command, rank, ranks };
@@ -130,13 +147,13 @@ impl Image {
     }
 
     /// Takes events out of the ring until `window` of them wait.
-    fn fill(&mut self, window: usize, origin: u64, now: u64) {
-        let skips = self.gone.is_some() || self.is_stalled(now);
+    fn fill(&mut self, window: usize, span: Span, noticed: &mut Noticed) {
+        let skips = self.gone.is_some() || self.is_stalled(span.now);
         let mut any = false;
         while self.waiting.len() < window {
             let Some(entry) = self.memory.next(skips) else { break };
             any = true;
-            self.take(entry, origin, now);
+            self.take(entry, span, noticed);
         }
         if any {
             self.stalled_ns = None;
@@ -153,9 +170,10 @@ impl Image {
         now.saturating_sub(*self.stalled_ns.get_or_insert(now)) > STALLED_NS
     }
 
-    fn take(&mut self, entry: Entry, origin: u64, now: u64) {
+    fn take(&mut self, entry: Entry, span: Span, noticed: &mut Noticed) {
         // A time outside of the job's life is not one that the library wrote.
-        let time = |at: u64| at.checked_sub(origin).filter(|_| at <= now.saturating_add(STALLED_NS));
+        let time =
+            |at: u64| at.checked_sub(span.origin).filter(|_| at <= span.now.saturating_add(STALLED_NS));
         match entry {
             Entry::Nothing => {}
             Entry::Event(mut event) => {
@@ -164,10 +182,14 @@ impl Image {
                 if event.op == Op::Exit {
                     self.exit_ns = Some(event.end_ns());
                 }
+                self.maps |= noticed.event(&event);
                 self.wait(event.end_ns(), What::Event(event));
             }
             Entry::Text { at_ns, kind, id, device, text } => {
                 let Some(at_ns) = time(at_ns) else { return };
+                if kind == TextKind::Program {
+                    noticed.program(id, self.pid, at_ns, &text);
+                }
                 self.wait(at_ns, What::Text { kind, id, device, text });
             }
         }
@@ -188,7 +210,7 @@ impl Image {
 }
 
 impl<'a> Drain<'a> {
-    pub(super) fn new(ring: &'a Ring, origin: u64) -> Drain<'a> {
+    pub(super) fn new(ring: &'a Ring, origin: u64, costs: Option<Costs>) -> Drain<'a> {
         Drain {
             ring,
             origin,
@@ -198,12 +220,29 @@ impl<'a> Drain<'a> {
             samples: VecDeque::new(),
             looked_up: 0,
             signals: HashMap::new(),
+            costs,
             sums: Sums::default(),
+            noticed: Noticed::default(),
         }
     }
 
-    pub(super) fn recorded_bytes(&self) -> u64 {
-        self.sums.recorded
+    pub(super) fn sums(&self) -> Sums {
+        self.sums
+    }
+
+    pub(super) fn noticed(&mut self) -> &mut Noticed {
+        &mut self.noticed
+    }
+
+    /// Processes that exist and that the sink knows.
+    pub(super) fn watched(&self) -> Vec<Watched> {
+        let living = self.images.values().filter(|image| image.gone.is_none());
+        let one = |image: &Image| Some(Watched { index: image.index?, pid: image.pid, maps: image.maps });
+        living.filter_map(one).collect()
+    }
+
+    pub(super) fn add_samples(&mut self, samples: impl IntoIterator<Item = Sample>) {
+        self.samples.extend(samples);
     }
 
     /// Whether all processes are gone and everything was passed on.
@@ -227,7 +266,10 @@ impl<'a> Drain<'a> {
             // Without address space for it, the process is not observed.
             let Ok(memory) = self.ring.slot(number) else { continue };
             let Some(start) = memory.start() else { continue };
-            let image = Image::new(memory, start, self.origin);
+            self.noticed.start(&start, self.origin);
+            let parent = start.parent;
+            let mut image = Image::new(memory, start, self.origin);
+            image.maps = self.images.values().any(|other| other.pid == parent && other.maps);
             // `exec` ends the image before.
             for other in self.images.values_mut().filter(|other| other.pid == image.pid) {
                 other.gone.get_or_insert(Gone { at_ns: image.start_ns, signal: None });
@@ -246,16 +288,17 @@ impl<'a> Drain<'a> {
     pub(super) fn round(&mut self, sink: &mut dyn Sink, now: u64, horizon: u64) {
         self.look(now.saturating_sub(self.origin));
         let horizon_ns = horizon.saturating_sub(self.origin);
+        let span = Span { origin: self.origin, now };
         let window = (WINDOWS / self.images.len().max(1)).clamp(64, WINDOW);
         let mut order = BinaryHeap::new();
         for (number, image) in &mut self.images {
-            image.fill(window, self.origin, now);
+            image.fill(window, span, &mut self.noticed);
             order.extend(image.next_ns().map(|at_ns| Reverse((at_ns, *number))));
         }
         while let Some(Reverse((_, number))) = order.pop() {
             let limit = order.peek().map_or(u64::MAX, |next| next.0.0);
             let Some(mut image) = self.images.remove(&number) else { continue };
-            self.pass(sink, &mut image, limit.min(horizon_ns), window, now);
+            self.pass(sink, &mut image, limit.min(horizon_ns), window, span);
             // A refilled window can begin before the limit again: then it is its turn once more.
             order.extend(image.next_ns().filter(|at| *at <= horizon_ns).map(|at| Reverse((at, number))));
             self.images.insert(number, image);
@@ -265,7 +308,7 @@ impl<'a> Drain<'a> {
     }
 
     /// Passes on what waits of one image up to a time.
-    fn pass(&mut self, sink: &mut dyn Sink, image: &mut Image, limit_ns: u64, window: usize, now: u64) {
+    fn pass(&mut self, sink: &mut dyn Sink, image: &mut Image, limit_ns: u64, window: usize, span: Span) {
         while image.next_ns().is_some_and(|at| at <= limit_ns) {
             let Some(Reverse(next)) = image.waiting.pop() else { break };
             self.pass_samples(sink, next.at_ns);
@@ -289,7 +332,7 @@ impl<'a> Drain<'a> {
                 (_, None) => {}
             }
             if image.waiting.len() < window / 2 {
-                image.fill(window, self.origin, now);
+                image.fill(window, span, &mut self.noticed);
             }
         }
     }
@@ -320,9 +363,15 @@ impl<'a> Drain<'a> {
         self.sums.recorded = self.sums.recorded.saturating_add(recorded);
         self.sums.calls = self.sums.calls.saturating_add(calls);
         self.sums.opens = self.sums.opens.saturating_add(opens);
+        let end_ns = gone.at_ns.max(image.start_ns);
+        if let Some(costs) = self.costs {
+            let added = costs.per_call * calls as f64 + costs.per_open * opens as f64;
+            let life = end_ns.saturating_sub(image.start_ns).max(1);
+            self.sums.share = self.sums.share.max(added / life as f64).min(1.0);
+        }
         let Some(index) = image.index else { return };
         let end = ProcessEnd {
-            end_ns: gone.at_ns.max(image.start_ns),
+            end_ns,
             all,
             data,
             events_dropped: dropped,

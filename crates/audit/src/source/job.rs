@@ -120,7 +120,6 @@ impl Drop for Subreaper {
 pub(super) struct Reaped {
     pub(super) pid: u32,
     pub(super) exit: JobExit,
-    pub(super) io: Option<IoBytes>,
 }
 
 /// A running job.
@@ -194,18 +193,14 @@ impl Job {
         })
     }
 
-    pub(super) fn pid(&self) -> u32 {
-        self.pid
-    }
-
     /// When and how the main process ended.
     pub(super) fn end(&self) -> Option<(u64, JobExit)> {
         let ended = self.ended_ns.load(SeqCst);
         self.exit.filter(|_| ended != 0).map(|exit| (ended, exit))
     }
 
-    /// Waits for children that have ended.
-    pub(super) fn reap(&mut self) -> Vec<Reaped> {
+    /// Waits for children that have ended, and adds their counts to `io` before.
+    pub(super) fn reap(&mut self, io: &mut IoBytes) -> Vec<Reaped> {
         let mut all = Vec::new();
         while let Ok(Some(about)) = wait_for(libc::P_ALL, 0, libc::WNOHANG) {
             // SAFETY: filled in for a child.
@@ -220,7 +215,8 @@ impl Job {
                 self.forwarding = None;
                 self.exit = Some(exit_of(&about));
             }
-            all.push(Reaped { pid: number, exit: exit_of(&about), io: proc::io(number) });
+            all.push(Reaped { pid: number, exit: exit_of(&about) });
+            *io = io.plus(proc::io(number).unwrap_or_default());
             // SAFETY: a child that has ended.
             unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
         }

@@ -83,7 +83,7 @@ impl Ring {
     pub(super) fn slot(&self, number: usize) -> io::Result<SlotMemory> {
         let memory =
             MmapOptions::new().offset(slot_offset(number) as u64).len(SLOT_BYTES).map_raw(&self.file)?;
-        Ok(SlotMemory { number, memory, tail: 0, released: 0 })
+        Ok(SlotMemory { memory, tail: 0, released: 0 })
     }
 
     /// Gives the slot of a process that is gone to the next one, without its content.
@@ -129,7 +129,6 @@ impl Ring {
 /// One slot, with the position up to which it was read.
 #[derive(Debug)]
 pub(super) struct SlotMemory {
-    pub(super) number: usize,
     memory: MmapRaw,
     tail: u64,
     /// The position up to which pages left the memory of this process.
