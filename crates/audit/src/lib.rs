@@ -21,6 +21,23 @@
 //! - `judge`: rules, from observations to findings.
 
 pub mod event;
+pub mod infer;
 pub mod judge;
 #[path = "../preload/src/layout.rs"]
 pub mod layout;
+mod observe;
+pub mod trace;
+
+pub use observe::{ObserveError, ObserveOptions, Progress, observe};
+
+/// Which paths of the job's files are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Paths {
+    None,
+    #[default]
+    Examples,
+    All,
+}
+
+/// The work of the process that measures what a call of the preload library costs.
+pub fn calibrate_child() {}
