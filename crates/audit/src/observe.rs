@@ -23,7 +23,7 @@ pub enum Paths {
 }
 
 /// What to observe.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ObserveOptions {
     pub command: Vec<OsString>,
     pub paths: Paths,
@@ -34,7 +34,7 @@ pub struct ObserveOptions {
 /// What is known while the job runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    pub elapsed_ns: u64,
+    pub elapsed_ns: Nanos,
     pub epoch: Option<u64>,
     pub batches: u64,
     /// Bytes that were read from data files.

@@ -100,7 +100,7 @@ impl Aggregate {
         });
         let closed: u64 = self.rows.iter().map(|row| row.batches).sum();
         Progress {
-            elapsed_ns,
+            elapsed_ns: Nanos(elapsed_ns),
             epoch: epoch.or(self.rows.last().map(|row| row.epoch)),
             batches: open + closed,
             bytes: self.kernel.read_bytes(),

@@ -92,10 +92,6 @@ impl Visits {
         }
     }
 
-    pub(super) fn files(&self) -> usize {
-        self.by_file.len()
-    }
-
     /// Drops files that a smaller sample does not have.
     pub(super) fn thin(&mut self, sample_bits: u32) {
         self.by_file.retain(|(_, inode), _| is_kept(*inode, sample_bits));
@@ -181,6 +177,6 @@ mod tests {
         }
         assert!(visits.ranges <= MOST_RANGES && visits.cut);
         visits.thin(3);
-        assert!(visits.files() < 80, "{}", visits.files());
+        assert!(visits.by_file.len() < 80, "{}", visits.by_file.len());
     }
 }
