@@ -1,7 +1,8 @@
 """What the jobs of this folder share: arguments, parameters drawn from the seed, data, emulated compute, the truth.
 
-Every job is called as `python3 JOB.py --dir DIR --seed N --variant fault|healthy [--truth FILE]`, first with
-`--prepare`, which makes the data (and evicts them where the job is to begin cold), then without.
+Every job is called as `python3 JOB.py --dir DIR --seed N --variant fault|healthy`: with `--prepare` it makes its data
+(and evicts them where the job is to begin cold), with `--truth` it prints what an audit should find, and with neither it
+is the job.
 """
 
 import argparse
@@ -28,7 +29,7 @@ class Job:
         parser.add_argument("--dir", required=True)
         parser.add_argument("--seed", type=int, default=1)
         parser.add_argument("--variant", choices=["fault", "healthy"], default="fault" if expected else "healthy")
-        parser.add_argument("--truth")
+        parser.add_argument("--truth", action="store_true")
         parser.add_argument("--prepare", action="store_true")
         for name, options in arguments:
             parser.add_argument(name, **options)
@@ -39,7 +40,6 @@ class Job:
         self.expected = expected if self.faulty else None
         self.also_ok = list(NOTES) + list(also_ok if self.faulty else healthy_ok)
         self.params = {}
-        self.facts = {}
 
     def set(self, name, value):
         self.params[name] = value
@@ -95,12 +95,13 @@ class Job:
         return os.path.join(self.args.dir, *parts)
 
     def begin(self, make):
-        """With `--prepare`: makes the data and ends. Writes the truth."""
-        if self.args.truth and os.environ.get("RANK", "0") == "0":
-            truth = {"expected": self.expected, "also_ok": sorted(set(self.also_ok)), "params": self.params, **self.facts}
-            with open(self.args.truth, "w") as file:
-                json.dump(truth, file, indent=1)
-                file.write("\n")
+        """With `--truth` and with `--prepare`: prints the truth, makes the data, and ends.
+
+        `finding`: the fault that is to be named first. `also_ok`: findings that are true of the job, too.
+        """
+        if self.args.truth:
+            print(json.dumps({"finding": self.expected, "also_ok": sorted(set(self.also_ok)), "params": self.params}))
+            sys.exit(0)
         if self.args.prepare:
             os.makedirs(self.args.dir, exist_ok=True)
             make()

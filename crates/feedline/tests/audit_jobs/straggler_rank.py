@@ -42,7 +42,6 @@ def main():
 
     job.begin(make)
     rank = job.ranks(2)
-    meeting = "file://" + job.path(f"meeting-{torch.randint(1 << 30, (1,), generator=None).item()}")
     meeting = "file://" + job.path("meeting")
     torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
     slow = latency if rank == 1 else 0.0005
