@@ -302,3 +302,18 @@ os.wait()
     assert_eq!(seen.on(Op::Read, file.path()).len(), 1);
     assert_eq!(outcome.unseen, []);
 }
+
+/// Overwrites the memory that it shares with feedline, as an error of a program could.
+#[test]
+fn a_job_that_overwrites_its_slot_ends_as_usual() {
+    let code = "\
+import mmap, os
+fd = os.open(os.environ['FEEDLINE_AUDIT_RING'], os.O_RDWR)
+memory = mmap.mmap(fd, 8 << 20)
+memory[32768:] = os.urandom((8 << 20) - 32768)
+raise SystemExit(5)
+";
+    let (outcome, seen) = python(code, "");
+    assert_eq!(outcome.exit.code, Some(5));
+    assert!(seen.ends.len() <= seen.starts.len());
+}
