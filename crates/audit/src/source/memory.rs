@@ -441,7 +441,7 @@ mod tests {
         }
     }
 
-    fn asked(entry: Option<Entry>) -> Option<u64> {
+    fn asked(entry: &Option<Entry>) -> Option<u64> {
         match entry {
             Some(Entry::Event(event)) => Some(event.asked),
             _ => None,
@@ -455,7 +455,7 @@ mod tests {
         assert_eq!(writer.ring.claimed(), [3]);
         for position in 0..EVENTS + 10 {
             writer.event(position, Op::Read, 1, position as u64);
-            assert_eq!(asked(slot.next(false)), Some(position as u64));
+            assert_eq!(asked(&slot.next(false)), Some(position as u64));
             assert_eq!(slot.next(false), None);
         }
         slot.publish_tail();
@@ -469,10 +469,10 @@ mod tests {
         writer.event(0, Op::Read, 1, 7);
         writer.event(2, Op::Read, 1, 8);
         writer.header().head.store(4, Relaxed);
-        assert_eq!(asked(slot.next(false)), Some(7));
+        assert_eq!(asked(&slot.next(false)), Some(7));
         assert_eq!(slot.next(false), None);
         assert_eq!(slot.next(true), Some(Entry::Nothing));
-        assert_eq!(asked(slot.next(true)), Some(8));
+        assert_eq!(asked(&slot.next(true)), Some(8));
         assert_eq!(slot.next(true), Some(Entry::Nothing));
         assert_eq!(slot.next(true), None);
     }
@@ -490,7 +490,7 @@ mod tests {
             (kind, &*text),
             (TextKind::Path, format!("{}{}", "a".repeat(60), "b".repeat(10)).as_str())
         );
-        assert_eq!(asked(slot.next(false)), Some(9));
+        assert_eq!(asked(&slot.next(false)), Some(9));
     }
 
     #[test]
