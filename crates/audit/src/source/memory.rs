@@ -22,6 +22,9 @@ use crate::layout::{
 /// Consumed events after which their pages leave the memory of this process.
 const EVENTS_PER_RELEASE: u64 = EVENTS as u64 / 4;
 
+/// A total beyond it is not one that the library wrote. Sums over all slots fit into 64 bits.
+const LARGEST_TOTAL: u64 = 1 << 50;
+
 /// The whole memory.
 #[derive(Debug)]
 pub(super) struct Ring {
@@ -212,11 +215,12 @@ fn text_kind(number: u8) -> Option<TextKind> {
 }
 
 fn calls(totals: &OpTotals) -> Calls {
+    let number = |number: &AtomicU64| number.load(Relaxed).min(LARGEST_TOTAL);
     Calls {
-        count: totals.calls.load(Relaxed),
-        bytes: totals.bytes.load(Relaxed),
-        ns: Nanos(totals.ns.load(Relaxed)),
-        errors: totals.errors.load(Relaxed),
+        count: number(&totals.calls),
+        bytes: number(&totals.bytes),
+        ns: Nanos(number(&totals.ns)),
+        errors: number(&totals.errors),
     }
 }
 
@@ -388,5 +392,136 @@ impl SlotMemory {
             // SAFETY: only the page tables of this process change, since the memory is that of a file.
             let _ = unsafe { self.memory.unchecked_advise(UncheckedAdvice::DontNeed) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes into a slot as the library does, and worse.
+    struct Writer {
+        ring: Ring,
+        memory: MmapRaw,
+    }
+
+    impl Writer {
+        fn new() -> Writer {
+            let ring = Ring::new().unwrap();
+            let offset = slot_offset(3) as u64;
+            let memory = MmapOptions::new().offset(offset).len(SLOT_BYTES).map_raw(&ring.file).unwrap();
+            ring.control().states[3].store(CLAIMED, Release);
+            Writer { ring, memory }
+        }
+
+        fn header(&self) -> &SlotHeader {
+            // SAFETY: mapped, large enough and aligned.
+            unsafe { &*self.memory.as_ptr().cast::<SlotHeader>() }
+        }
+
+        fn bytes(&self, at: usize, bytes: &[u8]) {
+            assert!(at + bytes.len() <= SLOT_BYTES);
+            // SAFETY: within the slot.
+            unsafe { self.memory.as_mut_ptr().add(at).copy_from(bytes.as_ptr(), bytes.len()) };
+        }
+
+        /// An event at a position: `seq`, operation, kind, `asked` and text in place of its other fields.
+        fn event(&self, position: usize, op: Op, kind: u8, asked: u64) {
+            let at = HEADER_BYTES + position % EVENTS * EVENT_BYTES;
+            let mut bytes = [0; EVENT_BYTES];
+            bytes[..4].copy_from_slice(&(position as u32 + 1).to_ne_bytes());
+            (bytes[4], bytes[5]) = (op as u8, kind);
+            bytes[40..48].copy_from_slice(&asked.to_ne_bytes());
+            self.bytes(at, &bytes);
+        }
+
+        fn part(&self, position: usize, text: &[u8]) {
+            self.event(position, Op::Open, 0, 0);
+            self.bytes(HEADER_BYTES + position % EVENTS * EVENT_BYTES + 4, text);
+        }
+    }
+
+    fn asked(entry: &Option<Entry>) -> Option<u64> {
+        match entry {
+            Some(Entry::Event(event)) => Some(event.asked),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn events_are_read_once_and_in_order_across_the_end_of_the_ring() {
+        let writer = Writer::new();
+        let mut slot = writer.ring.slot(3).unwrap();
+        assert_eq!(writer.ring.claimed(), [3]);
+        for position in 0..EVENTS + 10 {
+            writer.event(position, Op::Read, 1, position as u64);
+            assert_eq!(asked(&slot.next(false)), Some(position as u64));
+            assert_eq!(slot.next(false), None);
+        }
+        slot.publish_tail();
+        assert_eq!(writer.header().tail.load(Relaxed), EVENTS as u64 + 10);
+    }
+
+    #[test]
+    fn an_incomplete_event_stops_reading_until_its_process_is_gone() {
+        let writer = Writer::new();
+        let mut slot = writer.ring.slot(3).unwrap();
+        writer.event(0, Op::Read, 1, 7);
+        writer.event(2, Op::Read, 1, 8);
+        writer.header().head.store(4, Relaxed);
+        assert_eq!(asked(&slot.next(false)), Some(7));
+        assert_eq!(slot.next(false), None);
+        assert_eq!(slot.next(true), Some(Entry::Nothing));
+        assert_eq!(asked(&slot.next(true)), Some(8));
+        assert_eq!(slot.next(true), Some(Entry::Nothing));
+        assert_eq!(slot.next(true), None);
+    }
+
+    #[test]
+    fn texts_are_put_together() {
+        let writer = Writer::new();
+        let mut slot = writer.ring.slot(3).unwrap();
+        writer.event(0, Op::Text, TextKind::Path as u8, 70);
+        writer.part(1, &[b'a'; TEXT_BYTES]);
+        writer.part(2, &[b'b'; TEXT_BYTES]);
+        writer.event(3, Op::Read, 1, 9);
+        let Some(Entry::Text { kind, text, .. }) = slot.next(false) else { panic!("not a text") };
+        assert_eq!(
+            (kind, &*text),
+            (TextKind::Path, format!("{}{}", "a".repeat(60), "b".repeat(10)).as_str())
+        );
+        assert_eq!(asked(&slot.next(false)), Some(9));
+    }
+
+    #[test]
+    fn any_content_of_a_slot_is_survived() {
+        let writer = Writer::new();
+        // A generator of its own: the same content every time.
+        let mut state = 1_u64;
+        let mut garbage = vec![0; SLOT_BYTES];
+        for byte in &mut garbage {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            *byte = (state >> 56) as u8;
+        }
+        writer.bytes(0, &garbage);
+        // Positions that look complete, with any operation, kind and length.
+        for position in 0..2000 {
+            let at = HEADER_BYTES + position * EVENT_BYTES;
+            writer.bytes(at, &(position as u32 + 1).to_ne_bytes());
+            writer.bytes(at + 4, &[(position % 40) as u8]);
+        }
+        let mut slot = writer.ring.slot(3).unwrap();
+        let start = slot.start().unwrap();
+        assert!(start.command.len() <= 3 * COMMAND_BYTES);
+        assert!(slot.totals().calls > 0);
+        for head in [u64::MAX, 0, 1000] {
+            writer.header().head.store(head, Relaxed);
+            let entries = std::iter::from_fn(|| slot.next(true)).take(2 * EVENTS).count();
+            assert!(entries <= EVENTS, "{entries}");
+        }
+        slot.publish_tail();
+        writer.ring.free(3);
+        assert!(writer.ring.claimed().is_empty());
+        assert!(writer.ring.slot(3).unwrap().start().is_none());
     }
 }

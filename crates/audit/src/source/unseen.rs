@@ -119,10 +119,9 @@ pub(super) fn reason_of_process(pid: u32, parent: u32) -> Option<String> {
     if let Some(reason) = File::open(folder.join("exe")).ok().and_then(|file| reason_of_file(&file)) {
         return Some(reason);
     }
-    if let (Some(own), Some(its)) = (namespace("self"), namespace(&pid.to_string())) {
-        if own != its {
-            return Some("in another PID namespace".to_owned());
-        }
+    let namespaces = namespace("self").zip(namespace(&pid.to_string()));
+    if namespaces.is_some_and(|(own, its)| own != its) {
+        return Some("in another PID namespace".to_owned());
     }
     if has_variables(pid) == Some(false) {
         return Some("started without the variables of feedline in its environment".to_owned());
