@@ -94,7 +94,7 @@ impl Datatype {
     }
 }
 
-/// The names of DLIO's data formats; the format registry decides which of them can be read and written.
+/// The names of data formats, all but `raw` DLIO's; the format registry decides which of them can be read and written.
 pub const FORMATS: &[&str] = &[
     "tfrecord",
     "hdf5",
@@ -109,6 +109,7 @@ pub const FORMATS: &[&str] = &[
     "synthetic",
     "parquet",
     "arrow",
+    "raw",
 ];
 
 #[cfg(test)]
