@@ -281,8 +281,8 @@ impl Data {
             exact: visit.exact,
             unit: visit.unit,
             streams: visit.streams,
-            read_ratio: visit.read_ratio,
-            visit_bytes: visit.bytes,
+            read_ratio: visit.read_ratio * spec.reader.rereads as f64,
+            visit_bytes: visit.bytes.map(|bytes| bytes.saturating_mul(spec.reader.rereads)),
             side_bytes,
             source: FileSource::Computed(SizeTables { samples: sizes, files: file_bytes }),
         })
