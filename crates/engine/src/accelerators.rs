@@ -247,8 +247,10 @@ impl<'a> Drive<'a> {
     /// waited for. Relaxed: only the watchdog uses it.
     pub(crate) fn computes(&self, now: Nanos) -> bool {
         let deadline = self.driver.deadline();
+        let run = self.context.run;
+        let starts = now < run.begin + run.plan.start_time(run.phase, run.epoch);
         let computes = now < deadline && deadline < NEVER;
-        computes || self.saves.load(Ordering::Relaxed) || self.agrees.load(Ordering::Relaxed)
+        computes || starts || self.saves.load(Ordering::Relaxed) || self.agrees.load(Ordering::Relaxed)
     }
 
     /// The ranks that wait for a batch; empty if another thread is advancing them at this moment.
@@ -403,8 +405,10 @@ impl Driver<'_> {
         let accelerator = &mut self.ranks[rank];
         let Some(landed) = accelerator.landed.take() else { return };
         let step = accelerator.step;
-        let start = accelerator.asks.max(landed.at);
-        let compute = run.plan.compute_time(run.phase, run.epoch, run.first_rank + rank as u64, step);
+        let number = run.first_rank + rank as u64;
+        let handover = run.plan.handover_time(run.phase, run.epoch, number, step);
+        let start = accelerator.asks.max(landed.at) + handover;
+        let compute = run.plan.compute_time(run.phase, run.epoch, number, step);
         let stall = start - accelerator.asks;
         // With copies ahead, the wait for data begins before the accelerator waits: only their overlap is waiting time.
         let wait = landed.waited.min(stall);

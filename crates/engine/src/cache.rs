@@ -161,6 +161,9 @@ impl<'a> CachePreparer<'a> {
             self.emitter.emit(self.rig.events, self.rig.clock.now(), Event::PreparationBegan);
             let made = match plan {
                 None | Some(CachePlan { state: CacheState::AsIs, .. }) => CachePreparation::default(),
+                Some(CachePlan { state: CacheState::FirstCold, .. }) if epoch > 1 => {
+                    CachePreparation::default()
+                }
                 Some(CachePlan { state: CacheState::Warm, .. }) => work.fill(),
                 // If the cached pages are unknown, the verdict reports that; the run is not refused.
                 Some(plan) => work.empty(plan, is_first && seen.untold.is_empty())?,

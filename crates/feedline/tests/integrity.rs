@@ -84,6 +84,7 @@ pub(crate) const FORMATS: &[(&str, &[&str])] = &[
     ("csv", &[]),
     ("indexed_binary", &[]),
     ("mmap_indexed_binary", &[]),
+    ("raw", &["dataset.num_samples_per_file=3"]),
     (
         "tfrecord",
         &["framework=tensorflow", "reader.data_loader=tensorflow", "dataset.num_samples_per_file=3"],

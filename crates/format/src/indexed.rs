@@ -73,7 +73,7 @@ impl Format for Indexed {
         self.name
     }
 
-    fn is_raw(&self) -> bool {
+    fn is_headless(&self) -> bool {
         true
     }
 

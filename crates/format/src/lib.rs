@@ -12,7 +12,7 @@
 //! # Modules
 //!
 //! - One per container format: `npz`, `npy`, `hdf5`, `csv`, `tfrecord`, `jpeg`, `png`, `parquet`, `arrow`, `indexed`,
-//!   `synthetic`. [`KINDS`] is the registry; [`conformance`] checks what every format must do.
+//!   `raw`, `synthetic`. [`KINDS`] is the registry; [`conformance`] checks what every format must do.
 //! - Writing: `content` (the bytes of samples), `pieces` (one definition of a file, to write it or to compare it),
 //!   `deflate`, `zip`, `array` (NumPy arrays).
 //! - Reading: `look` (parsing without I/O), `buffered` (the requests of Python's buffered reader), `unzip`, `inflate`,
@@ -48,6 +48,7 @@ mod parquet;
 mod picture;
 mod pieces;
 mod png;
+mod raw;
 mod synthetic;
 mod tfrecord;
 mod unzip;
@@ -158,9 +159,9 @@ pub trait Format: Send + Sync + Debug {
         true
     }
 
-    /// Whether a file holds the bytes of its samples as they are, and nothing that is read with them states their
-    /// number: only its size shows that an existing file is too short.
-    fn is_raw(&self) -> bool {
+    /// Whether a file holds samples of one size as they are, and nothing that is read with them states their number:
+    /// only its size shows that an existing file is too short.
+    fn is_headless(&self) -> bool {
         false
     }
 
@@ -306,6 +307,7 @@ pub const KINDS: &[FormatKind] = &[
     arrow::KIND,
     indexed::KIND,
     indexed::MAPPED,
+    raw::KIND,
     synthetic::KIND,
 ];
 

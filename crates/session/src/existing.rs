@@ -132,7 +132,7 @@ impl TrainingRun<'_> {
         let set = &self.settled.asked.spec.dataset;
         let is_fixed =
             set.record_length_bytes_stdev == 0.0 && set.size_sigma.is_none() && set.record_dims.is_empty();
-        if !(is_fixed && self.reading.format.is_raw()) {
+        if !(is_fixed && self.reading.format.is_headless()) {
             return 0;
         }
         let side = set.record_length_bytes.sqrt().floor();

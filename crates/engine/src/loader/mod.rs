@@ -10,6 +10,7 @@ mod queue;
 #[cfg(test)]
 #[path = "queue/tests.rs"]
 pub(crate) mod queue_tests;
+mod read_limit;
 mod reader_thread;
 mod status;
 mod tolerance;

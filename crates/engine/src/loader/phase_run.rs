@@ -15,6 +15,7 @@ use super::assignment::ReaderAssignment;
 use super::buffer_pool::BufferPool;
 use super::preprocess::Preprocessing;
 use super::queue::Queue;
+use super::read_limit::ReadLimit;
 use super::status::StatusBoard;
 use super::tolerance::Tolerance;
 use crate::bell::Bell;
@@ -63,6 +64,8 @@ pub(crate) struct PhaseReaders<'a> {
     pub(crate) queues: Vec<Queue>,
     /// Batches that are kept in memory, queue by queue; empty if none are.
     pub(crate) pools: Vec<BufferPool>,
+    /// Limits of the reads in flight, queue by queue; empty if there are none.
+    pub(crate) limits: Vec<ReadLimit>,
     pub(crate) preprocessing: Preprocessing<'a>,
     pub(crate) tolerance: Tolerance,
     pub(crate) status: StatusBoard,
@@ -88,6 +91,10 @@ impl<'a> PhaseReaders<'a> {
         PhaseReaders {
             queues: (0..ranks).map(queue).collect(),
             pools: (0..pools).map(|_| BufferPool::default()).collect(),
+            limits: plan
+                .replay
+                .in_flight_limit
+                .map_or_else(Vec::new, |most| (0..ranks).map(|_| ReadLimit::new(most)).collect()),
             preprocessing: Preprocessing::new(&loader.preprocess, format, ranks, assignment.thread_count()),
             tolerance: Tolerance::new(loader.error_limit, errors),
             status: StatusBoard::new(&assignment),

@@ -10,6 +10,7 @@ mod loss;
 mod metadata;
 mod reader;
 mod recording;
+mod replay;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -91,6 +92,7 @@ pub(crate) fn read(run: &PhaseRun<'_>, drive: &Drive<'_>, thread: usize) -> Deli
         at.0 += *queue as u64;
     }
     let outcome = catch_unwind(AssertUnwindSafe(|| {
+        replay::await_start(run);
         let lane = run.input.store.lane(traffic)?;
         let mut reading = ReaderThread::new(run, drive, thread, lane, (&checker, spans), &readers);
         let outcome = catch_unwind(AssertUnwindSafe(|| reading.serve()));
@@ -348,6 +350,11 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
             reader.leave_out();
             return Ok(FetchStart::Loss);
         }
+        if let Err(cause) = self.examine_file(place, visit.entry) {
+            self.readers[place].tally.bytes_failed += self.readers[place].asked;
+            return self.lose(place, cause.into()).map(|()| FetchStart::Loss);
+        }
+        let reader = &mut self.readers[place];
         let into = match (run.readers.pools.get(reader.queue), run.plan.loader.preprocess.kind) {
             (Some(pool), _) => Some(pool.buffer()),
             (None, Preprocess::Decode) => Some(reader.spare.take().unwrap_or_default()),
@@ -368,7 +375,10 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
             at: reader.at,
             into,
         };
+        let limit = run.readers.limits.get(reader.queue);
+        let permit = limit.map(|limit| limit.enter(|| run.ending()));
         self.lane.submit(place, fetch);
+        drop(permit);
         self.delivered.needed_bytes += self.visits.needed_bytes;
         if let Some(footprint) = run.input.footprint {
             self.delivered.repeats += self.visits.repeats(footprint, visit.file);
@@ -535,14 +545,6 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
             self.drive.nudge();
         }
         self.tell_requests();
-    }
-
-    /// Adds the requests since the last call to the live counters.
-    fn tell_requests(&mut self) {
-        if let Some(requests) = self.lane.requests() {
-            self.run.events.counters().add_requests(&requests.since(&self.told));
-            self.told = requests;
-        }
     }
 
     /// Whether all readers are idle and no chunk is left for them.

@@ -8,7 +8,7 @@ use model::files::FileEntry;
 use model::ledger::{RankRow, RepeatedReads};
 use model::names::Name;
 use model::order::Unit;
-use model::plan::ComputedData;
+use model::plan::{ComputedData, ReplayPlan};
 use store::{Footprint, StoreError};
 
 use super::phase_run::PhaseRun;
@@ -102,6 +102,8 @@ pub(super) struct Visits {
     pub(super) needed_bytes: u64,
     /// The same as ranges that do not overlap.
     needed: Vec<Extent>,
+    /// The requests of a replayed job, while they are made from the reads.
+    requests: Vec<Extent>,
 }
 
 impl Visits {
@@ -112,7 +114,20 @@ impl Visits {
             reads_of: None,
             needed_bytes: 0,
             needed: Vec::new(),
+            requests: Vec::new(),
         }
+    }
+
+    /// Divides the reads into the requests of a replayed job, and repeats them.
+    fn replay(&mut self, plan: &ReplayPlan) {
+        if plan.reads_as_formatted() {
+            return;
+        }
+        self.requests.clear();
+        for _ in 0..plan.reads_of_sample {
+            self.reads.iter().for_each(|range| plan.requests.divide(*range, &mut self.requests));
+        }
+        std::mem::swap(&mut self.reads, &mut self.requests);
     }
 
     /// Computes the reads that fetch neighbouring samples of one file; there may be none. `begins`: these are the
@@ -134,6 +149,7 @@ impl Visits {
         if run.plan.whole_files {
             entry = run.input.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
             self.take_whole(entry.bytes);
+            self.replay(&run.plan.replay);
         } else if let Some(data) = run.plan.data.computed().filter(|data| data.exact) {
             entry = run.input.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
             self.compute(run, data, file, &within, begins)?;
@@ -191,6 +207,7 @@ impl Visits {
         };
         if step == ParseStep::Answer(()) {
             self.add_up();
+            self.replay(&run.plan.replay);
         }
         Ok(step)
     }
@@ -220,6 +237,7 @@ impl Visits {
         data.with_shape(number, |shape| run.input.format.reads(SourceFile::Ours(shape), paid, reads))
             .map_err(|cause| ReadError::Format { name: self.name.to_string(), cause })?;
         self.add_up();
+        self.replay(&run.plan.replay);
         Ok(())
     }
 

@@ -107,7 +107,7 @@ impl Format for TfRecord {
         NAME
     }
 
-    fn is_raw(&self) -> bool {
+    fn is_headless(&self) -> bool {
         true
     }
 

@@ -52,6 +52,7 @@ impl CachePlan {
             }
             (CacheState::Warm, _) => "filled with the files before each epoch",
             (CacheState::AsIs, _) => "left as it is",
+            (CacheState::FirstCold, _) => "files evicted before the first epoch, then left as it is",
         };
         let proof = match self.counts_one_in() {
             0 => "pages are not counted".to_owned(),

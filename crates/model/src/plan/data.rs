@@ -281,8 +281,8 @@ impl Data {
             exact: visit.exact,
             unit: visit.unit,
             streams: visit.streams,
-            read_ratio: visit.read_ratio,
-            visit_bytes: visit.bytes,
+            read_ratio: visit.read_ratio * spec.reader.rereads as f64,
+            visit_bytes: visit.bytes.map(|bytes| bytes.saturating_mul(spec.reader.rereads)),
             side_bytes,
             source: FileSource::Computed(SizeTables { samples: sizes, files: file_bytes }),
         })
@@ -558,6 +558,10 @@ fn sizes(spec: &Spec, files: u64) -> Sizes {
     }
     let (length, stdev) = (set.record_length_bytes, set.record_length_bytes_stdev);
     match set.size_sigma {
+        // Nothing in a raw file is an array, so its samples need not be square.
+        None if set.format == "raw" && stdev == 0.0 => {
+            Sizes::Same(vec![(length as u64 / set.record_element_type.size()).max(1)])
+        }
         Some(sigma) => Sizes::lognormal(length, sigma, files),
         None if set.size_law == "exact" => Sizes::exact(length, stdev, files),
         None => Sizes::dlio(length, stdev, files),

@@ -100,6 +100,8 @@ impl PreprocessPlan {
 const TRANSFER_BYTES: u64 = 1 << 20;
 /// The same for a request to an object store, which costs a round trip, whereas its bytes need no buffer of this size.
 const RANGE_BYTES: u64 = 8 << 20;
+/// The same if the workload gives the sizes of requests: only larger ones are divided.
+const REQUEST_BYTES: u64 = 64 << 20;
 /// The minimum to which a memory limit reduces it.
 const SMALLEST_TRANSFER: u64 = 64 << 10;
 
@@ -131,7 +133,11 @@ impl LoaderPlan {
         let Placement { ranks_per_process, processes_per_host, .. } = request.placement;
         let cores = request.cores / processes_per_host.max(1);
         let batch_bytes = reader.batch_size.saturating_mul(data.largest_sample());
-        let default = if request.store.is_objects() { RANGE_BYTES } else { TRANSFER_BYTES };
+        let default = match request.store.is_objects() {
+            true => RANGE_BYTES,
+            false if !reader.requests.is_empty() => REQUEST_BYTES,
+            false => TRANSFER_BYTES,
+        };
         let transfer_bytes = reader.transfer_size.unwrap_or(default);
         let largest = data.largest_file().map(|bytes| bytes.next_multiple_of(4096).max(4096));
         let plan = LoaderPlan {

@@ -9,6 +9,7 @@ mod differences;
 mod estimate;
 mod idle;
 mod loader;
+mod replay;
 mod requests;
 pub(crate) mod store;
 mod training;
@@ -28,6 +29,7 @@ pub use differences::{FieldDifference, differences};
 pub use estimate::{Demand, Estimate, MemoryTerm, SizeRule};
 pub use idle::idle;
 pub use loader::{Discipline, LoaderPlan, PreprocessPlan, ReadWindow, Threads};
+pub use replay::ReplayPlan;
 pub use requests::{PARTS_OF_ONE_SIZE, RequestDemand, RequestPlan, WINDOW_BYTES};
 pub use store::{Medium, Mode, StorePlan};
 
@@ -172,6 +174,10 @@ pub enum PlanError {
          them"
     )]
     DropsWhatIsWanted(&'static str),
+    #[error(
+        "{0} needs a backend with blocking calls, in which each reader has a thread; set storage.store=posix"
+    )]
+    NeedsBlockingCalls(&'static str),
     #[error("this workload does not train: workflow.train is false{hint}")]
     NoTraining { hint: &'static str },
     #[error(transparent)]

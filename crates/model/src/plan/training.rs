@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::data::{self, Data, FileSource, Measure, Split};
 use super::{
-    CachePlan, Discipline, Estimate, FieldDifference, LoaderPlan, PlanError, Request, StorePlan, differences,
-    loader,
+    CachePlan, Discipline, Estimate, FieldDifference, LoaderPlan, PlanError, ReplayPlan, Request, StorePlan,
+    differences, loader,
 };
 use crate::checkpoint::CheckpointPlan;
 use crate::ledger::Phase;
@@ -101,6 +101,8 @@ pub struct TrainingPlan {
     pub train: PhasePlan,
     pub eval: Option<EvalPlan>,
     pub loader: LoaderPlan,
+    #[serde(default)]
+    pub replay: ReplayPlan,
     /// How the page cache is handled; `None` if nothing is read through it.
     #[serde(default)]
     pub cache: Option<CachePlan>,
@@ -166,6 +168,7 @@ impl TrainingPlan {
             train,
             eval,
             loader,
+            replay: ReplayPlan::resolve(spec, request.store)?,
             cache,
             device: device(spec),
             metric,

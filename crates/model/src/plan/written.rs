@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::{
-    CachePlan, Data, DevicePlan, Estimate, EvalPlan, LoaderPlan, MetricPlan, PhasePlan, Plan, StorePlan,
-    TrainingPlan,
+    CachePlan, Data, DevicePlan, Estimate, EvalPlan, LoaderPlan, MetricPlan, PhasePlan, Plan, ReplayPlan,
+    StorePlan, TrainingPlan,
 };
 use crate::checkpoint::CheckpointPlan;
 use crate::spec::{Access, Verify};
@@ -53,6 +53,8 @@ struct WrittenTraining<'a> {
     train: &'a PhasePlan,
     eval: &'a Option<EvalPlan>,
     loader: &'a LoaderPlan,
+    #[serde(skip_serializing_if = "ReplayPlan::is_default")]
+    replay: &'a ReplayPlan,
     cache: Option<CachePlan>,
     device: DevicePlan,
     metric: MetricPlan,
@@ -74,6 +76,7 @@ impl<'a> WrittenTraining<'a> {
             train,
             eval,
             loader,
+            replay,
             cache,
             device,
             metric,
@@ -91,6 +94,7 @@ impl<'a> WrittenTraining<'a> {
             train,
             eval,
             loader,
+            replay,
             cache: *cache,
             device: *device,
             metric: *metric,

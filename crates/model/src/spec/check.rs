@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::error::{Problem, ProblemKind};
 use super::names::Shuffle;
+use super::request_sizes::RequestSizes;
 use super::scalar;
 use super::schema::{KeyRow, ValueKind, expected, nearest};
 use super::table::{COUNT, history};
@@ -24,6 +25,7 @@ pub(super) enum Setting {
     Integers(Vec<i64>),
     Texts(Vec<String>),
     Time(Time),
+    Requests(RequestSizes),
     Columns(Vec<Column>),
     /// A map that is accepted but not examined.
     Map(usize),
@@ -60,6 +62,7 @@ pub(super) fn check(row: &KeyRow, node: &Node) -> Result<Setting, Problem> {
             list(row, node)?.iter().map(item).collect::<Result<_, _>>().map(Setting::Texts)
         }
         ValueKind::Time => Time::read(key, node).map(Setting::Time),
+        ValueKind::Requests => RequestSizes::read(row, node).map(Setting::Requests),
         ValueKind::Map => match &node.value {
             Value::Map(entries) => Ok(Setting::Map(entries.len())),
             _ => Err(wrong(row, node)),

@@ -20,6 +20,7 @@ mod objects;
 mod overrides;
 mod pairs;
 mod plain;
+mod request_sizes;
 pub(crate) mod scalar;
 mod schema;
 mod settle;
@@ -46,6 +47,7 @@ pub(crate) use names::{CacheProof, CheckpointMode, Datatype, Loader, OnError, Re
 pub use objects::{CHECKPOINT_SCHEME, CheckpointScheme, address_mistake};
 pub use overrides::{Override, OverrideValue};
 pub use plain::plain_yaml;
+pub use request_sizes::RequestSizes;
 pub use schema::{KeyRow, KeyStatus, KeyUnit, ValueKind, canonical_key, expected, nearest};
 pub use table::rows;
 pub use time::Time;

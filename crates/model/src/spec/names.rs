@@ -56,7 +56,7 @@ names! {
     /// What happens when a sample cannot be read.
     OnError { Stop = "stop", Count = "count" }
     /// Which part of the data set is in the page cache at the start of an epoch.
-    CacheState { Cold = "cold", Warm = "warm", AsIs = "as-is" }
+    CacheState { Cold = "cold", Warm = "warm", AsIs = "as-is", FirstCold = "first-cold" }
     /// For which fetches the pages in memory are counted right before the read.
     CacheProof { Exact = "exact", Sample = "sample", None = "none" }
     /// Whether the ranks of the run hold the whole model or a subset of it.
@@ -94,7 +94,7 @@ impl Datatype {
     }
 }
 
-/// The names of DLIO's data formats; the format registry decides which of them can be read and written.
+/// The names of data formats, all but `raw` DLIO's; the format registry decides which of them can be read and written.
 pub const FORMATS: &[&str] = &[
     "tfrecord",
     "hdf5",
@@ -109,6 +109,7 @@ pub const FORMATS: &[&str] = &[
     "synthetic",
     "parquet",
     "arrow",
+    "raw",
 ];
 
 #[cfg(test)]

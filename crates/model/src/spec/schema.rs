@@ -30,6 +30,8 @@ pub enum ValueKind {
     Texts,
     /// Seconds, or a distribution of seconds.
     Time,
+    /// Sizes of requests: one size, or a list of sizes that may end with `rest`.
+    Requests,
     /// A map with arbitrary keys.
     Map,
     /// Parquet columns: maps of `name`, `dtype`, `size`, `read`.
@@ -180,6 +182,7 @@ pub fn expected(kind: ValueKind) -> String {
         ValueKind::Integers(min) => format!("a list of integers of at least {min}"),
         ValueKind::Texts => "a list of texts".into(),
         ValueKind::Time => "seconds, or a distribution such as {mean: 0.5, stdev: 0.1}".into(),
+        ValueKind::Requests => "a size, or a list of sizes such as [64KiB, 64KiB, rest]".into(),
         ValueKind::Map => "a map".into(),
         ValueKind::Columns => "a list of columns such as {name: label, dtype: float32, size: 1}".into(),
         ValueKind::FlagOrCount => "true, false or an integer of at least 0".into(),

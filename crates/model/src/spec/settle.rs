@@ -14,8 +14,9 @@ use super::{ReadRules, UnknownKeys, compat, objects, pairs, table, yaml};
 use crate::warning::{KeyOrigin, Warning};
 
 /// Keys with their standard deviation in a separate key.
-const TIMES: [(&str, &str); 3] = [
+const TIMES: [(&str, &str); 4] = [
     ("train.computation_time", "train.computation_time_stdev"),
+    ("train.handover_time", "train.handover_time_stdev"),
     ("evaluation.eval_time", "evaluation.eval_time_stdev"),
     ("reader.preprocess_time", "reader.preprocess_time_stdev"),
 ];

@@ -67,6 +67,7 @@ fn another(row: &KeyRow) -> &'static str {
         (_, ValueKind::Integers(_)) => "[3, 4]",
         (_, ValueKind::Texts) => "[sda]",
         (_, ValueKind::Time) => "{type: uniform, min: 1, max: 2}",
+        (_, ValueKind::Requests) => "[4096, rest]",
         (_, ValueKind::Map) => "{a: 1}",
         (_, ValueKind::Columns) => "[{name: a}]",
         (_, ValueKind::FlagOrCount) => "3",

@@ -11,6 +11,7 @@ use super::names::{
     Access, CacheProof, CacheState, CheckpointMode, Datatype, Framework, Loader, OnError, PlottedFigure,
     Preprocess, Readahead, Retain, SaveMode, Semantics, Shuffle, StorageType, Verify,
 };
+use super::request_sizes::RequestSizes;
 use super::time::Time;
 use crate::secret::Secret;
 use crate::shape::Element;
@@ -168,6 +169,14 @@ spec! {
         file_shuffle: Shuffle = "reader.file_shuffle",
         sample_shuffle: Shuffle = "reader.sample_shuffle",
         transfer_size: Option<u64> = "reader.transfer_size",
+        requests: RequestSizes = "reader.requests",
+        rereads: u64 = "reader.rereads",
+        opens_per_sample: u64 = "reader.opens_per_sample",
+        stats_per_sample: u64 = "reader.stats_per_sample",
+        /// Of a rank; `None`: no limit.
+        in_flight_limit: Option<u64> = "reader.in_flight_limit",
+        /// Per phase.
+        start_time: Time = "reader.start_time",
         access: Access = "reader.access",
         odirect: bool = "reader.odirect",
         readahead: Readahead = "reader.readahead",
@@ -199,6 +208,8 @@ spec! {
         epochs: u64 = "train.epochs",
         /// Per step.
         computation_time: Time = "train.computation_time",
+        /// Per step.
+        handover_time: Time = "train.handover_time",
         /// Maximum steps of one epoch.
         total_training_steps: Option<u64> = "train.total_training_steps",
         seed: u64 = "train.seed",
@@ -361,6 +372,7 @@ macro_rules! plain_fields {
 }
 plain_fields! {
     bool => Flag, i64 => Integer, f64 => Number, String => Text, Time => Time, Vec<Column> => Columns,
+    RequestSizes => Requests,
     Vec<String> => Texts, Secret => Secret,
 }
 

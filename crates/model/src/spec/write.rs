@@ -66,6 +66,7 @@ pub(super) fn yaml(setting: &Setting) -> String {
         Setting::Integers(items) => list(items.iter().map(i64::to_string)),
         Setting::Texts(items) => list(items.iter().map(|item| quote(item))),
         Setting::Time(time) => time.to_yaml(),
+        Setting::Requests(requests) => requests.to_yaml(),
         Setting::Columns(columns) => list(columns.iter().map(column)),
         Setting::Map(_) => "{}".into(),
     }

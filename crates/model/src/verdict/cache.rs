@@ -152,6 +152,9 @@ fn read_phases<'a>(case: &TrainingCase<'a>) -> impl Iterator<Item = ObservedPhas
 fn examine(plan: Option<CachePlan>, seen: &ObservedPhase<'_>) -> PhaseFinding {
     let served = match plan.map(|plan| plan.state) {
         Some(CacheState::Warm) => return warm(seen),
+        Some(CacheState::FirstCold) if seen.epoch > 1 => {
+            return PhaseFinding::Explained("the cache is left as it is after the first epoch".to_owned());
+        }
         Some(state) => from_storage(seen, state),
         None => past_the_cache(seen),
     };

@@ -7,6 +7,14 @@ use model::units::Nanos;
 use super::{Delivered, ReaderThread};
 
 impl ReaderThread<'_, '_, '_> {
+    /// Adds the requests since the last call to the live counters.
+    pub(super) fn tell_requests(&mut self) {
+        if let Some(requests) = self.lane.requests() {
+            self.run.events.counters().add_requests(&requests.since(&self.told));
+            self.told = requests;
+        }
+    }
+
     /// Records how long a reader's samples took since `began`, and their bytes.
     pub(super) fn record_sample(&mut self, place: usize, (began, took): (Nanos, Nanos), bytes: u64) {
         self.delivered.latencies.sample.record(took);

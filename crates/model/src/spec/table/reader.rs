@@ -5,7 +5,7 @@ use super::super::names::{
 };
 use super::super::schema::KeyStatus::{NoEffect, Unhonoured, Used};
 use super::super::schema::ValueKind::{
-    Choice, Flag, Integer, Integers, Number, NumberOrZero, Shuffle, Text, Time,
+    Choice, Flag, Integer, Integers, Number, NumberOrZero, Requests, Shuffle, Text, Time,
 };
 use super::super::schema::{KeyRow, row};
 use super::{COUNT, LONGEST, MOST};
@@ -18,6 +18,8 @@ const NO_PYTHON: &str = "feedline has no Python worker processes";
 const CLASS: &str = "feedline loads no Python classes";
 /// Reads smaller than a disk sector or larger than a reader's memory are typos.
 const TRANSFERS: (i64, i64) = (512, 1 << 30);
+/// More repetitions per sample than any job has.
+const REPEATS: i64 = 10_000;
 /// Seconds. Shorter pauses occur in any run.
 const SHORTEST_STALL: f64 = 0.001;
 
@@ -72,6 +74,43 @@ pub(super) const ROWS: &[KeyRow] = &[
     )
     .bytes(),
     row(
+        "reader.requests",
+        Requests,
+        "[]",
+        Used,
+        "sizes of the requests of a sample, in order; the last one repeats, rest is all remaining bytes",
+    ),
+    row("reader.rereads", Integer(1, REPEATS), "1", Used, "how often the bytes of a sample are read"),
+    row(
+        "reader.opens_per_sample",
+        Integer(1, REPEATS),
+        "1",
+        Used,
+        "how often a file is opened when it is read; needs a backend with blocking calls",
+    ),
+    row(
+        "reader.stats_per_sample",
+        Integer(0, REPEATS),
+        "0",
+        Used,
+        "stat calls when a file is read; needs a backend with blocking calls",
+    ),
+    row(
+        "reader.in_flight_limit",
+        Integer(1, THREADS),
+        "null",
+        Used,
+        "reads of a rank at once at most, as if readers shared a lock; needs a backend with blocking calls",
+    ),
+    row(
+        "reader.start_time",
+        Time,
+        "0",
+        Used,
+        "seconds that starting the readers takes at the beginning of each epoch",
+    )
+    .seconds(),
+    row(
         "reader.access",
         Choice(Access::NAMES),
         "framework",
@@ -91,7 +130,7 @@ pub(super) const ROWS: &[KeyRow] = &[
         Choice(CacheState::NAMES),
         "cold",
         Used,
-        "page cache at the start of an epoch: without the data set, with all of it, or unchanged",
+        "page cache at the start of an epoch: without the data set, with all of it, unchanged, or unchanged after the first",
     ),
     row(
         "reader.cache_proof",

@@ -46,6 +46,22 @@ pub(super) const ROWS: &[KeyRow] = &[
     )
     .seconds(),
     row(
+        "train.handover_time",
+        Time,
+        "0",
+        Used,
+        "seconds from a loaded batch to the step that uses it; neither waiting nor computing",
+    )
+    .seconds(),
+    row(
+        "train.handover_time_stdev",
+        Number(0.0, LONGEST),
+        "null",
+        Used,
+        "standard deviation of handover_time",
+    )
+    .seconds(),
+    row(
         "train.total_training_steps",
         Integer(-1, COUNT),
         "-1",
