@@ -17,10 +17,23 @@
 //! # Modules
 //!
 //! - `event`: the stream of events and samples between sources and aggregation.
+//! - `source`: the live source: runs a job, reads its rings and /proc.
+//! - `aggregate`: from the stream to `Observed`, in bounded memory.
+//! - `observe`: runs a job with both, and makes a ledger of it.
 //! - `layout`: the memory shared with the job, the same source as in the preload library.
 //! - `judge`: rules, from observations to findings.
+//! - `trace`: traces of other tools as a source.
+//! - `infer`: a workload that reads as the job did.
 
+pub mod aggregate;
 pub mod event;
+pub mod infer;
 pub mod judge;
 #[path = "../preload/src/layout.rs"]
 pub mod layout;
+pub mod observe;
+pub mod source;
+pub mod trace;
+
+pub use observe::{ObserveError, ObserveOptions, Paths, Progress, observe};
+pub use source::calibrate_child;

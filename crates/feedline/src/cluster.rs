@@ -65,9 +65,10 @@ pub(crate) fn is_launched() -> bool {
     LAUNCH.get().copied().flatten().is_some()
 }
 
-/// Whether this process has nothing to do: the command runs in process 0 only.
+/// Whether this process has nothing to do: the command runs in process 0 only. A job of the user runs in every process
+/// that was started for it.
 pub(crate) fn is_idle(command: &Command) -> bool {
-    launch().is_some_and(|launch| launch.rank > 0) && command.cluster().is_none()
+    launch().is_some_and(|launch| launch.rank > 0) && command.cluster().is_none() && !command.runs_a_job()
 }
 
 /// Runs a command, together with the other processes if there are any. Returns the exit code, the same in all of them.

@@ -33,9 +33,12 @@ pub enum Exit {
     CheckFailed,
     /// A bug in feedline.
     Internal,
+    /// The exit code of an audited job, whatever it means.
+    Job(u8),
 }
 
 impl Exit {
+    /// Those with a meaning of their own.
     pub const ALL: [(Exit, &'static str); 6] = [
         (Exit::Ok, "success; a run's verdict is valid or unverified"),
         (Exit::Usage, "usage error: a flag, a key, a value, an impossible combination"),
@@ -56,6 +59,7 @@ impl Exit {
             Exit::Incomplete => 4,
             Exit::CheckFailed => 5,
             Exit::Internal => 70,
+            Exit::Job(code) => code,
         }
     }
 }
@@ -66,7 +70,7 @@ impl Exit {
         match self {
             Exit::Usage => Some("see 'feedline help'"),
             Exit::Internal => Some("this is a bug in feedline: report the command and its output on stderr"),
-            Exit::Ok | Exit::Refused | Exit::Incomplete | Exit::CheckFailed => None,
+            Exit::Ok | Exit::Refused | Exit::Incomplete | Exit::CheckFailed | Exit::Job(_) => None,
         }
     }
 
@@ -119,7 +123,7 @@ impl SharedFailure for Failure {
             Exit::Refused => ErrorKind::Refused,
             Exit::Incomplete => ErrorKind::Incomplete,
             Exit::CheckFailed => ErrorKind::CheckFailed,
-            Exit::Ok | Exit::Internal => ErrorKind::Internal,
+            Exit::Ok | Exit::Internal | Exit::Job(_) => ErrorKind::Internal,
         };
         (kind, format!("{:#}", self.error))
     }

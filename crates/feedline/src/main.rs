@@ -54,6 +54,9 @@ use flags::Cli;
 use supervisor::ProcessRole;
 
 fn main() -> ExitCode {
+    if std::env::var_os("FEEDLINE_AUDIT_CALIBRATE").is_some() {
+        audit::calibrate_child();
+    }
     commands::completions::answer_shell();
     engine::host::return_large_memory();
     cluster::look();
@@ -72,6 +75,10 @@ fn main() -> ExitCode {
     };
     if cluster::is_idle(&command) {
         return Exit::Ok.into();
+    }
+    if command.runs_a_job() {
+        supervisor::stay_alone();
+        return work(&command);
     }
     match supervisor::split() {
         Ok(ProcessRole::Supervisor(supervisor)) => supervisor.wait(),

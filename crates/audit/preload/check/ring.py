@@ -14,6 +14,9 @@ EVENT = struct.Struct("<IBBHIiQQqQqII")
 INHERITED, CODE, POSITIONED = 1, 2, 4
 REGULAR = 1
 
+# Of the header of a slot.
+HEAD_AT, TAIL_AT = 40, 48
+
 Event = collections.namedtuple("Event", "seq op kind flags tid fd start file offset asked result duration device")
 
 
@@ -25,6 +28,7 @@ def numbers(enum):
 
 
 OP, MARK, TEXT = numbers("Op"), numbers("Mark"), numbers("TextKind")
+NAME = {number: name for name, number in OP.items()}
 OPS = len(OP)
 VERSION = int(re.search(r"VERSION: u32 = (\d+)", open(SOURCE).read()).group(1))
 
@@ -78,13 +82,14 @@ class Ring:
         os.ftruncate(self.fd, RING_BYTES)
         os.pwrite(self.fd, b"feedline" + struct.pack("<I", version), 0)
         self.library = library
+        self.preload = library
         self.python = python
 
     def variables(self):
         variables = {
             "FEEDLINE_AUDIT_RING": "/proc/%d/fd/%d" % (os.getpid(), self.fd),
             "FEEDLINE_AUDIT_LIBRARY": self.library,
-            "LD_PRELOAD": self.library,
+            "LD_PRELOAD": self.preload,
             "ASAN_OPTIONS": "verify_asan_link_order=0",
         }
         if self.python:
@@ -95,7 +100,7 @@ class Ring:
         """Runs a program, below strace if `strace` is the prefix for one output file per thread."""
         variables = self.variables()
         if strace:
-            calls = "open,openat,read,pread64,readv,preadv,lseek,close,mmap,dup,write,pwrite64"
+            calls = "open,openat,read,pread64,readv,preadv,preadv2,lseek,close"
             prefix = ["strace", "-ff", "-qq", "-y", "-s", "0", "-o", strace, "-e", "trace=" + calls]
             prefix += [part for name, value in variables.items() for part in ("-E", name + "=" + value)]
             return subprocess.run(prefix + command, **options)
@@ -138,6 +143,6 @@ def strace_counts(prefix, folder):
                 continue
             one = counts[tid, call]
             one[0] += 1
-            if call in ("read", "pread64", "readv", "preadv", "write", "pwrite64"):
+            if call in ("read", "pread64", "readv", "preadv", "preadv2"):
                 one[1] += int(result)
     return counts

@@ -50,9 +50,8 @@ fn is_versioned_library(path: &[u8]) -> bool {
 
 /// Whether a folder of the path has one of the names of [`PACKAGES`], or ends in `.dist-info` or `.egg-info`.
 fn is_package(path: &[u8]) -> bool {
-    path.split(|byte| *byte == b'/').any(|part| {
-        PACKAGES.contains(&part) || part.ends_with(b".dist-info") || part.ends_with(b".egg-info")
-    })
+    path.split(|byte| *byte == b'/')
+        .any(|part| PACKAGES.contains(&part) || part.ends_with(b".dist-info") || part.ends_with(b".egg-info"))
 }
 
 /// The kind of a file with this mode, and this path if it is known.
@@ -96,18 +95,27 @@ impl FileNumbers {
 
 /// Asks the kernel about a descriptor, without a request to the server of a network file system.
 pub(crate) fn look(fd: i32) -> Option<FileNumbers> {
+    // SAFETY: the path ends with a NUL byte.
+    match unsafe { ask(fd, c"".as_ptr().cast(), libc::AT_EMPTY_PATH) } {
+        Ok(numbers) => Some(numbers),
+        Err(libc::EBADF) => None,
+        Err(_) => look_without_statx(fd),
+    }
+}
+
+/// Asks the kernel about a path in a folder, and does not follow a link.
+pub(crate) unsafe fn look_at(folder: i32, path: *const u8) -> Option<FileNumbers> {
+    ask(folder, path, libc::AT_SYMLINK_NOFOLLOW).ok()
+}
+
+unsafe fn ask(folder: i32, path: *const u8, flags: i32) -> Result<FileNumbers, i32> {
     let mut answer = core::mem::MaybeUninit::<libc::statx>::uninit();
-    let flags = (libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC) as usize;
+    let flags = (flags | libc::AT_STATX_DONT_SYNC) as usize;
     let wanted = (libc::STATX_TYPE | libc::STATX_INO | libc::STATX_SIZE) as usize;
-    let nothing = c"".as_ptr() as usize;
-    // SAFETY: writes into `answer`, which is read only if the call succeeded.
-    unsafe {
-        let to = answer.as_mut_ptr() as usize;
-        match raw::syscall(libc::SYS_statx, [fd as usize, nothing, flags, wanted, to, 0]) {
-            0 => Some(FileNumbers::of_statx(answer.assume_init_ref())),
-            error if error == -(libc::EBADF as isize) => None,
-            _ => look_without_statx(fd),
-        }
+    let to = answer.as_mut_ptr() as usize;
+    match raw::syscall(libc::SYS_statx, [folder as usize, path as usize, flags, wanted, to, 0]) {
+        0 => Ok(FileNumbers::of_statx(answer.assume_init_ref())),
+        error => Err(-error as i32),
     }
 }
 

@@ -120,7 +120,8 @@ struct Wanted {
 
 /// Whether a list starts with the run-time library of a sanitizer, which refuses to work in any other place.
 fn starts_with_sanitizer(list: &[u8]) -> bool {
-    let first = list.split(|byte| *byte == b':' || *byte == b' ').find(|part| !part.is_empty()).unwrap_or(&[]);
+    let first =
+        list.split(|byte| *byte == b':' || *byte == b' ').find(|part| !part.is_empty()).unwrap_or(&[]);
     let names: [&[u8]; 4] = [b"asan", b"tsan", b"msan", b"lsan"];
     first.windows(4).any(|part| names.contains(&part))
 }

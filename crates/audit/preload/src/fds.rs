@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
 use crate::classify::{self, FileNumbers};
 use crate::layout::{CODE, DIRECT, FdKind, INHERITED, WRITABLE};
-use crate::process;
+use crate::process::{self, Observed};
 use crate::raw;
 
 /// Descriptors in the table; calls on others are counted as untracked.
@@ -30,15 +30,15 @@ struct FdEntry {
 }
 
 /// All zero, so that the table takes no space in the library's file.
-const UNKNOWN: FdEntry = FdEntry {
-    inode: AtomicU64::new(0),
-    position: AtomicI64::new(0),
-    device: AtomicU32::new(0),
-    meta: AtomicU32::new(0),
-    generation: AtomicU32::new(0),
-};
-
-static TABLE: [FdEntry; DESCRIPTORS] = [const { UNKNOWN }; DESCRIPTORS];
+static TABLE: [FdEntry; DESCRIPTORS] = [const {
+    FdEntry {
+        inode: AtomicU64::new(0),
+        position: AtomicI64::new(0),
+        device: AtomicU32::new(0),
+        meta: AtomicU32::new(0),
+        generation: AtomicU32::new(0),
+    }
+}; DESCRIPTORS];
 
 /// What a descriptor refers to.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +55,14 @@ pub(crate) struct FdView {
 impl FdView {
     pub(crate) const NONE: Self =
         Self { kind: FdKind::Unknown, flags: 0, inode: 0, device: 0, shares_position: false, appends: false };
+
+    /// A file that is not open, with this path.
+    pub(crate) fn of(numbers: &FileNumbers, path: &[u8]) -> Self {
+        let kind = classify::kind(numbers.mode, path);
+        let is_file = matches!(kind, FdKind::Regular | FdKind::Folder);
+        let flags = if is_file { classify::code_flag(path) } else { 0 };
+        Self { kind, flags, inode: numbers.inode, device: numbers.device, ..Self::NONE }
+    }
 
     /// Whether it is a file with data.
     #[inline(always)]
@@ -124,6 +132,10 @@ pub(crate) fn find(fd: i32) -> FdView {
 #[cold]
 fn find_unknown(fd: i32, entry: &FdEntry) -> FdView {
     let Some(numbers) = classify::look(fd) else { return FdView::NONE };
+    if !process::current().is_some_and(Observed::is_itself) {
+        // A child of `vfork`: its descriptors are not those of the table.
+        return FdView::of(&numbers, &[]);
+    }
     let mut buffer = [0; 1024];
     let is_file = numbers.mode & libc::S_IFMT == libc::S_IFREG;
     let path = if is_file { classify::path_of(fd, &mut buffer) } else { &[] };
@@ -135,9 +147,7 @@ fn find_unknown(fd: i32, entry: &FdEntry) -> FdView {
 /// Enters a descriptor.
 pub(crate) fn opened(fd: i32, numbers: &FileNumbers, path: &[u8], flags: i32, position: i64) {
     let Some(entry) = entry(fd) else { return };
-    let kind = classify::kind(numbers.mode, path);
-    let is_file = matches!(kind, FdKind::Regular | FdKind::Folder);
-    let mut event_flags = if is_file { classify::code_flag(path) } else { 0 };
+    let FdView { kind, flags: mut event_flags, .. } = FdView::of(numbers, path);
     if flags & libc::O_DIRECT != 0 {
         event_flags |= DIRECT;
     }
@@ -214,12 +224,15 @@ pub(crate) fn advance(fd: i32, view: &FdView, bytes: i64, is_write: bool) -> i64
         moved_to(fd, end.max(NOWHERE));
         return if end < bytes { NOWHERE } else { end - bytes };
     }
-    advance_buffered(fd, bytes)
+    advance_buffered(fd, view, bytes)
 }
 
 /// The same for a stream of the C library, whose descriptor is ahead of it.
 #[inline(always)]
-pub(crate) fn advance_buffered(fd: i32, bytes: i64) -> i64 {
+pub(crate) fn advance_buffered(fd: i32, view: &FdView, bytes: i64) -> i64 {
+    if view.kind != FdKind::Regular && view.kind != FdKind::Memory {
+        return NOWHERE;
+    }
     let Some(entry) = entry(fd) else { return NOWHERE };
     let start = entry.position.load(Relaxed);
     if start < 0 || bytes <= 0 {

@@ -5,7 +5,8 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::fds::FdView;
-use crate::layout::FdKind;
+use crate::layout::{FdKind, INHERITED};
+use crate::process;
 
 const MAPPINGS: usize = 4096;
 /// Places that are tried for an address.
@@ -15,14 +16,13 @@ const TRIED: usize = 8;
 struct FileMapping {
     address: AtomicU64,
     inode: AtomicU64,
-    /// Device << 16 | flags of events.
+    /// The generation of the process that mapped it << 48 | device << 16 | flags of events.
     about: AtomicU64,
 }
 
-const FREE_PLACE: FileMapping =
-    FileMapping { address: AtomicU64::new(0), inode: AtomicU64::new(0), about: AtomicU64::new(0) };
-
-static MAPPED: [FileMapping; MAPPINGS] = [const { FREE_PLACE }; MAPPINGS];
+static MAPPED: [FileMapping; MAPPINGS] = [const {
+    FileMapping { address: AtomicU64::new(0), inode: AtomicU64::new(0), about: AtomicU64::new(0) }
+}; MAPPINGS];
 
 fn places(address: u64) -> impl Iterator<Item = &'static FileMapping> {
     let first = (address >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52;
@@ -30,14 +30,16 @@ fn places(address: u64) -> impl Iterator<Item = &'static FileMapping> {
 }
 
 /// A file was mapped.
-pub(crate) fn mapped(address: u64, file: &FdView, flags: u16) {
+pub(crate) fn mapped(address: u64, file: &FdView) {
     let free = |place: &&FileMapping| {
         place.address.load(Relaxed) == address
             || place.address.compare_exchange(0, 1, Relaxed, Relaxed).is_ok()
     };
     if let Some(place) = places(address).find(free) {
         place.inode.store(file.inode, Relaxed);
-        place.about.store(u64::from(file.device) << 16 | u64::from(flags), Relaxed);
+        let generation = u64::from(process::generation()) << 48;
+        let flags = file.flags & !INHERITED;
+        place.about.store(generation | u64::from(file.device) << 16 | u64::from(flags), Relaxed);
         place.address.store(address, Release);
     }
 }
@@ -47,9 +49,10 @@ pub(crate) fn mapped(address: u64, file: &FdView, flags: u16) {
 pub(crate) fn find(address: u64, is_unmapped: bool) -> Option<FdView> {
     let place = places(address).find(|place| place.address.load(Acquire) == address)?;
     let about = place.about.load(Relaxed);
+    let is_own = (about >> 48) as u16 == process::generation() as u16;
     let view = FdView {
         kind: FdKind::Regular,
-        flags: about as u16,
+        flags: about as u16 | if is_own { 0 } else { INHERITED },
         inode: place.inode.load(Relaxed),
         device: (about >> 16) as u32,
         ..FdView::NONE

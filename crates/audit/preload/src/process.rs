@@ -2,7 +2,8 @@
 //! of a fork.
 //!
 //! A page that the kernel clears in a child tells one from its parent, also if the child was made by a raw `clone`.
-//! A child of `vfork` runs in the memory of its parent, and is told by its number only.
+//! A child of `vfork` runs in the memory of its parent, and is told by its number only: this is asked for in threads
+//! that called `vfork`.
 
 use core::cell::UnsafeCell;
 use core::ptr::null_mut;
@@ -82,10 +83,19 @@ impl Observed {
         unsafe { *PROGRAM.memory.get() }
     }
 
-    /// Whether this is the process itself, and not a child of `vfork` in its memory. A system call.
+    /// Whether this is the process itself, and not a child of `vfork` in its memory.
     #[inline(always)]
     pub(crate) fn is_itself(self) -> bool {
-        raw::getpid() == self.pid
+        let block = raw::thread();
+        // SAFETY: the block belongs to this thread, and to the child that runs in its place.
+        unsafe {
+            if (*block).vforked == 0 {
+                return true;
+            }
+            let is_itself = raw::getpid() == self.pid;
+            (*block).vforked = u32::from(!is_itself);
+            is_itself
+        }
     }
 
     #[inline(always)]

@@ -13,7 +13,8 @@ pub(crate) struct ThreadBlock {
     generation: u32,
     /// Not 0 while this thread looks for a real function.
     pub(crate) resolving: u32,
-    _reserve: u32,
+    /// Not 0 after this thread called `vfork`, in the child and until the next hook in the parent.
+    pub(crate) vforked: u32,
 }
 
 // A thread-local variable: Rust's attribute is not stable, and a pthread key would need another library on old
@@ -183,7 +184,14 @@ pub(crate) fn position(fd: i32) -> i64 {
     unsafe { syscall(libc::SYS_lseek, [fd as usize, 0, libc::SEEK_CUR as usize, 0, 0, 0]) as i64 }
 }
 
-pub(crate) unsafe fn mmap(at: usize, length: usize, protection: i32, flags: i32, fd: isize, offset: usize) -> isize {
+pub(crate) unsafe fn mmap(
+    at: usize,
+    length: usize,
+    protection: i32,
+    flags: i32,
+    fd: isize,
+    offset: usize,
+) -> isize {
     syscall(libc::SYS_mmap, [at, length, protection as usize, flags as usize, fd as usize, offset])
 }
 
@@ -195,7 +203,9 @@ pub(crate) unsafe fn munmap(at: usize, length: usize) {
 #[cold]
 pub(crate) fn futex_wake(word: *const u32) {
     // SAFETY: wakes waiters, and does nothing if the address is wrong.
-    unsafe { syscall(libc::SYS_futex, [word as usize, libc::FUTEX_WAKE as usize, i32::MAX as usize, 0, 0, 0]) };
+    unsafe {
+        syscall(libc::SYS_futex, [word as usize, libc::FUTEX_WAKE as usize, i32::MAX as usize, 0, 0, 0])
+    };
 }
 
 /// Writes a text to stderr and ends the process.

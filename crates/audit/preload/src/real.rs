@@ -10,8 +10,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{
     DIR, FILE, dirent, epoll_event, fd_set, iovec, mode_t, msghdr, nfds_t, off_t, pid_t, pollfd,
-    posix_spawn_file_actions_t, posix_spawnattr_t, pthread_attr_t, pthread_t, sigset_t, size_t, sockaddr, socklen_t,
-    ssize_t, timespec, timeval,
+    posix_spawn_file_actions_t, posix_spawnattr_t, pthread_attr_t, pthread_t, sigset_t, size_t, sockaddr,
+    socklen_t, ssize_t, timespec, timeval,
 };
 
 use crate::raw;
@@ -65,6 +65,7 @@ macro_rules! symbols {
         }
 
         $(
+            #[allow(non_snake_case)]
             #[inline(always)]
             pub(crate) unsafe fn $name() -> Option<$type> {
                 core::mem::transmute::<*mut c_void, Option<$type>>(symbol::$name.get())
@@ -116,6 +117,7 @@ type SpawnFn = unsafe extern "C" fn(
     *const *mut c_char,
     *const *mut c_char,
 ) -> c_int;
+type ScandirFn = unsafe extern "C" fn(*const c_char, *mut c_void, *const c_void, *const c_void) -> c_int;
 type SendfileFn = unsafe extern "C" fn(c_int, c_int, *mut off_t, size_t) -> ssize_t;
 type ExitFn = unsafe extern "C" fn(c_int) -> !;
 type PathFn = unsafe extern "C" fn(*const c_char) -> c_int;
@@ -226,6 +228,8 @@ symbols! {
     closedir: unsafe extern "C" fn(*mut DIR) -> c_int;
     readdir: unsafe extern "C" fn(*mut DIR) -> *mut dirent;
     readdir64: unsafe extern "C" fn(*mut DIR) -> *mut dirent;
+    scandir: ScandirFn;
+    scandir64: ScandirFn;
     rename: unsafe extern "C" fn(*const c_char, *const c_char) -> c_int;
     renameat: unsafe extern "C" fn(c_int, *const c_char, c_int, *const c_char) -> c_int;
     renameat2: unsafe extern "C" fn(c_int, *const c_char, c_int, *const c_char, c_uint) -> c_int;
@@ -247,6 +251,8 @@ symbols! {
     recvmsg: unsafe extern "C" fn(c_int, *mut msghdr, c_int) -> ssize_t;
 
     fork: unsafe extern "C" fn() -> pid_t;
+    _Fork: unsafe extern "C" fn() -> pid_t;
+    vfork: unsafe extern "C" fn() -> pid_t;
     execve: ExecFn;
     execvpe: ExecFn;
     fexecve: unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char) -> c_int;
@@ -259,4 +265,3 @@ symbols! {
     exit: ExitFn;
     syscall: unsafe extern "C" fn(c_long, c_ulong, c_ulong, c_ulong, c_ulong, c_ulong, c_ulong) -> c_long;
 }
-

@@ -5,8 +5,8 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::layout::{
-    CLAIMED, CONTROL_BYTES, CUT, Control, EVENT_BYTES, EVENTS, Event, FREE, HEADER_BYTES, MAGIC, Op, OpTotals,
-    SLOT_BYTES, SLOTS, SlotHeader, TEXT_BYTES, TEXT_PARTS, TextKind, VERSION, slot_offset,
+    CLAIMED, CONTROL_BYTES, CUT, Control, EVENT_BYTES, EVENTS, Event, FREE, HEADER_BYTES, MAGIC, Op,
+    OpTotals, SLOT_BYTES, SLOTS, SlotHeader, TEXT_BYTES, TEXT_PARTS, TextKind, VERSION, slot_offset,
 };
 use crate::raw;
 
@@ -77,7 +77,8 @@ pub(crate) unsafe fn claim(fd: isize, control: *const Control, reserved: usize) 
     let start = offset & !(LARGEST_PAGE - 1);
     let before = offset - start;
     let both = libc::PROT_READ | libc::PROT_WRITE;
-    let address = raw::mmap(reserved, SLOT_BYTES + before, both, libc::MAP_SHARED | libc::MAP_FIXED, fd, start);
+    let address =
+        raw::mmap(reserved, SLOT_BYTES + before, both, libc::MAP_SHARED | libc::MAP_FIXED, fd, start);
     if address != reserved as isize {
         if let Some(state) = states.get(number) {
             state.store(FREE, Release);

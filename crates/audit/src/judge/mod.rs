@@ -1,1 +1,199 @@
 //! Rules: from what was observed to what is wrong.
+//!
+//! Each rule looks at the training loader of each rank and answers whether its fault holds. Rules are judged in the
+//! order of [`RULES`], causes before symptoms: a symptom whose cause was found is explained and not listed.
+
+mod access;
+mod correctness;
+mod job;
+mod kernel;
+mod notes;
+mod rule;
+mod shares;
+mod starts;
+mod text;
+mod waits;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use model::observed::{
+    EpochTime, FINDINGS_VERSION, Finding, Findings, Observed, RuleAnswer, RuleOutcome, Severity,
+};
+
+use job::{Job, Rank};
+use rule::{Answer, Case, Known};
+pub use rule::{Loss, Need, Rule};
+
+/// A loss of less than this share of an epoch is not worth a change.
+const SMALL: f64 = 0.02;
+
+/// All rules, in the order of judging: causes before symptoms.
+pub const RULES: &[Rule] = &[
+    notes::NOT_INPUT_BOUND,
+    correctness::SHARED_FILE_OFFSET,
+    correctness::CONTENTS_KEPT,
+    correctness::STALE_SHARDS,
+    correctness::ORDER_NEVER_CHANGES,
+    access::SAME_BYTES,
+    correctness::DUPLICATE_READS,
+    correctness::FORK_WITH_THREADS,
+    kernel::SHARED_MEMORY_FULL,
+    starts::COPY_ON_WRITE,
+    shares::DESCRIPTORS_LEAK,
+    shares::MAIN_PROCESS_READS,
+    starts::DATA_SET_PICKLED,
+    starts::WORKERS_RESTARTED,
+    starts::IMPORT_STORM,
+    access::FILES_OPENED_AGAIN,
+    access::REPEATED_LISTING,
+    access::METADATA_BOUND,
+    access::TINY_READS,
+    kernel::MMAP_AMPLIFICATION,
+    kernel::READ_AHEAD_AMPLIFICATION,
+    kernel::CACHE_TOO_SMALL,
+    shares::UNEVEN_WORKERS,
+    shares::NO_OVERLAP,
+    waits::SERIALISED_READS,
+    waits::DECODE_BOUND,
+    access::RANDOM_WHERE_SEQUENTIAL,
+    waits::ONE_FILE_MANY_WORKERS,
+    waits::TOO_FEW_IN_FLIGHT,
+    waits::STORAGE_BOUND,
+    waits::CONVOY,
+    kernel::CHECKPOINT_BLOCKS,
+    shares::STRAGGLER_RANK,
+    notes::SERVED_FROM_PAGE_CACHE,
+    notes::WRONG_STORAGE,
+];
+
+/// Judges all rules.
+pub fn judge(observed: &Observed) -> Findings {
+    let job = Job::new(observed);
+    let limits = text::limits(observed);
+    let mut known = Known::default();
+    let mut found: Vec<(&Rule, Finding)> = Vec::new();
+    let mut rules = Vec::new();
+    let mut consequences: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
+    for rule in RULES {
+        let answer = match rule.needs.iter().find_map(|need| need.missing(&job)) {
+            Some(reason) => Answer::Unknown(reason),
+            None => (rule.judge)(&job, &known),
+        };
+        let (outcome, reason) = match explained(rule, answer, &job, &known) {
+            Answer::Found(case) => {
+                let finding = finding(rule, *case, &job, &limits);
+                let evidence = finding.evidence.clone();
+                known.found.insert(rule.name, finding.severity != Severity::Note);
+                found.push((rule, finding));
+                (RuleAnswer::Found, evidence)
+            }
+            Answer::Explained(cause, evidence) => {
+                consequences.entry(cause).or_default().push(rule.name.to_owned());
+                (RuleAnswer::Explained, format!("{evidence} It follows from {cause}."))
+            }
+            Answer::Not(reason) => (RuleAnswer::NotFound, reason),
+            Answer::Unknown(reason) => (RuleAnswer::NotMeasurable, reason),
+        };
+        rules.push(RuleOutcome { name: rule.name.to_owned(), outcome, reason });
+    }
+    found.sort_by(|(rule, a), (other, b)| {
+        let cost = |finding: &Finding| finding.cost_seconds_per_epoch.unwrap_or(0.0);
+        let risk = |rule: &Rule| rule.loss != Loss::Risk;
+        let severity = a.severity.cmp(&b.severity);
+        severity.then(risk(rule).cmp(&risk(other))).then(cost(b).total_cmp(&cost(a)))
+    });
+    let findings = found.into_iter().map(|(rule, mut finding)| {
+        finding.consequences = consequences.remove(rule.name).unwrap_or_default();
+        finding
+    });
+    Findings {
+        version: FINDINGS_VERSION,
+        findings: findings.collect(),
+        rules,
+        time: job.longest().and_then(time),
+        limits: text::job_limits(observed),
+    }
+}
+
+/// A rule that holds is explained by a cause that was found and matters as much.
+fn explained(rule: &Rule, answer: Answer, job: &Job<'_>, known: &Known) -> Answer {
+    let Answer::Found(case) = answer else {
+        return answer;
+    };
+    let note = severity(rule, &case, job) == Severity::Note;
+    let cause = rule.explained_by.iter().find(|cause| known.fault(cause) || (note && known.found(cause)));
+    match cause {
+        Some(cause) => Answer::Explained(cause, case.evidence),
+        None => Answer::Found(case),
+    }
+}
+
+/// A loss of time is a note if it is small, or if the job does not wait for its input.
+fn severity(rule: &Rule, case: &Case, job: &Job<'_>) -> Severity {
+    let severity = case.severity.unwrap_or(rule.severity);
+    if severity != Severity::Cost || rule.loss == Loss::Risk {
+        return severity;
+    }
+    let small = case.cost.is_some_and(|cost| cost < SMALL * job.epoch_seconds(case.rank));
+    let waits = || job.longest_wait().is_none_or(|(_, wait)| wait.share >= SMALL);
+    if small || (rule.loss == Loss::Input && !waits()) { Severity::Note } else { Severity::Cost }
+}
+
+fn finding(rule: &Rule, case: Case, job: &Job<'_>, limits: &[String]) -> Finding {
+    let severity = severity(rule, &case, job);
+    let mut evidence = case.evidence;
+    if severity == Severity::Note && case.severity.unwrap_or(rule.severity) == Severity::Cost {
+        evidence += " The job loses next to no time by it.";
+    }
+    let mut places = case.places;
+    if case.sites {
+        places.extend(job.observed.sites.iter().take(3).map(|site| site.place.clone()));
+    }
+    Finding {
+        name: rule.name.to_owned(),
+        title: case.title.unwrap_or(rule.title).to_owned(),
+        severity,
+        certainty: case.certainty,
+        rank: case.rank,
+        loader: case.loader,
+        evidence,
+        figures: case.figures,
+        cost_seconds_per_epoch: case.cost,
+        explanation: case.explanation.unwrap_or_else(|| rule.explanation.to_owned()),
+        change: case.change.unwrap_or_else(|| rule.change.to_owned()),
+        check: rule.check.to_owned(),
+        places,
+        consequences: Vec::new(),
+        limits: case.limits.into_iter().chain(limits.iter().cloned()).collect(),
+    }
+}
+
+/// Where the time of an epoch of this rank goes, on average. Parts are cut so that they fit into the epoch.
+fn time(rank: &Rank<'_>) -> Option<EpochTime> {
+    let epochs = rank.passes.len() as f64;
+    if epochs == 0.0 || !rank.kind.marks() {
+        return None;
+    }
+    let mut sum = EpochTime { epochs: rank.passes.len() as u64, ..EpochTime::default() };
+    for pass in &rank.passes {
+        let row = pass.row;
+        let mut rest = pass.wall();
+        let mut take = |seconds: f64| {
+            let part = seconds.clamp(0.0, rest.max(0.0));
+            rest -= part;
+            part
+        };
+        let first = row.first_wait_ns.seconds();
+        sum.wall += pass.wall() / epochs;
+        sum.start += take(row.start_ns.seconds() + first) / epochs;
+        sum.blocked += take(row.blocked_all_ns.seconds() - first) / epochs;
+        sum.handover += take(row.handover_all_ns.seconds()) / epochs;
+        sum.checkpoint += take(row.checkpoint_ns.seconds()) / epochs;
+        sum.compute += take(row.compute_ns.seconds() - row.checkpoint_ns.seconds()) / epochs;
+        sum.other += rest.max(0.0) / epochs;
+    }
+    Some(sum)
+}

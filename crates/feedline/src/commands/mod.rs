@@ -1,12 +1,15 @@
 //! One file per command, with its flags and examples. This file has the table of commands, and what several of them
 //! share: making an `Ask` from flags, reading its workload, and stopping on signals.
 
+pub(crate) mod audit;
+pub(crate) mod audited;
 pub(crate) mod capacity;
 pub(crate) mod catalog;
 pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod dlio;
 pub(crate) mod generate;
+pub(crate) mod infer;
 pub(crate) mod inspect;
 pub(crate) mod mlperf;
 pub(crate) mod performed;
@@ -105,6 +108,10 @@ commands! {
     Capacity: capacity, CapacityFlags, workload, network;
     /// Find out whether accelerators wait for preprocessing or storage, and predict the effect of a cache
     Stall: stall, StallFlags, workload, cluster;
+    /// Run a training job of another program, and report what is wrong with how it reads its data
+    Audit: audit, AuditFlags;
+    /// Write a workload that reads data as an audited job does
+    Infer: infer, InferFlags, wait;
     /// Check that results are unchanged, and recompute the verdict by the rules of this version
     Validate: validate, ValidateFlags, wait;
     /// Compare two results: whether they differ, by how much, and with what confidence
@@ -129,6 +136,13 @@ commands! {
     Workloads: workloads, WorkloadsFlags;
     /// Print a completion script for a shell
     Completions: completions, CompletionsFlags;
+}
+
+impl Command {
+    /// Whether it runs a job of the user, whose exit code and signals it passes on.
+    pub(crate) fn runs_a_job(&self) -> bool {
+        matches!(self, Command::Audit(flags) if !flags.command.is_empty())
+    }
 }
 
 /// The request that these flags make; `overrides` are all changes to the workload.

@@ -144,11 +144,14 @@ pub(crate) fn check_published(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn bytes_of<'a>(files: &'a BTreeMap<String, Vec<u8>>, name: &str) -> anyhow::Result<&'a [u8]> {
+pub(crate) fn bytes_of<'a>(files: &'a BTreeMap<String, Vec<u8>>, name: &str) -> anyhow::Result<&'a [u8]> {
     files.get(name).map(Vec::as_slice).ok_or_else(|| anyhow!("{name} is missing"))
 }
 
-fn parse<T: for<'a> Deserialize<'a>>(files: &BTreeMap<String, Vec<u8>>, name: &str) -> anyhow::Result<T> {
+pub(crate) fn parse<T: for<'a> Deserialize<'a>>(
+    files: &BTreeMap<String, Vec<u8>>,
+    name: &str,
+) -> anyhow::Result<T> {
     serde_json::from_slice(bytes_of(files, name)?).with_context(|| name.to_owned())
 }
 

@@ -122,9 +122,24 @@ const DOCUMENTS: [Document; 8] = [
     Document { name: SUMMARY, write: |to, outcome| write_pretty(to, &outcome.summary()), present: |_| true },
 ];
 
-/// Writes the result and returns its path.
+/// Writes the result of a run and returns its path.
 pub(crate) fn write(results: &Path, outcome: &Outcome<'_>) -> anyhow::Result<PathBuf> {
-    let name = safe_name(&outcome.plan.workload);
+    let named = |document: &'static Document| -> NamedDocument<'_> {
+        (document.name, Box::new(move |to| (document.write)(to, outcome)))
+    };
+    write_documents(results, &outcome.plan.workload, &documents(outcome).map(named).collect::<Vec<_>>())
+}
+
+/// A file of a result: its name, and what writes it.
+pub(crate) type NamedDocument<'a> = (&'static str, Box<ContentWriter<'a>>);
+
+/// Writes a result of these files and returns its path.
+pub(crate) fn write_documents(
+    results: &Path,
+    workload: &str,
+    documents: &[NamedDocument<'_>],
+) -> anyhow::Result<PathBuf> {
+    let name = safe_name(workload);
     let place = || format!("cannot write the result to {}", results.join(&name).display());
     // These folders existed when the run started, but may have been removed since.
     make_path(results).with_context(place)?;
@@ -133,7 +148,7 @@ pub(crate) fn write(results: &Path, outcome: &Outcome<'_>) -> anyhow::Result<Pat
     let parent = results_folder.below(&name).with_context(place)?;
     let partial = Arc::new(make_partial(&parent).with_context(place)?);
     leave(&partial);
-    let saved = write_files(&partial, outcome).and_then(|()| publish(&partial)).with_context(place);
+    let saved = write_files(&partial, documents).and_then(|()| publish(&partial)).with_context(place);
     match saved {
         Ok(stamp) => Ok(results.join(&name).join(stamp)),
         Err(error) => {
@@ -155,10 +170,10 @@ fn make_partial(parent: &FolderHandle) -> anyhow::Result<CreatedFolder> {
     Err(anyhow!("too many folders {PARTIAL}{number}; remove them"))
 }
 
-fn write_files(folder: &CreatedFolder, outcome: &Outcome<'_>) -> anyhow::Result<()> {
+fn write_files(folder: &CreatedFolder, documents: &[NamedDocument<'_>]) -> anyhow::Result<()> {
     let mut sums = Checksums::default();
-    for Document { name, write, .. } in documents(outcome) {
-        sums.add(name, put(folder, name, &|to| write(to, outcome))?);
+    for (name, write) in documents {
+        sums.add(name, put(folder, name, write)?);
     }
     put_text(folder, sums::NAME, &sums.to_string())?;
     folder.folder().sync().context("cannot flush the folder")

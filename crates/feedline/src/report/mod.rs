@@ -1,6 +1,7 @@
 //! All output. Reports are made from spec, plan and ledger. Reports go to stdout, notes to stderr; no other module
 //! writes to either.
 
+pub(crate) mod audit;
 pub(crate) mod capacity;
 pub(crate) mod checkpoints;
 pub(crate) mod compare;

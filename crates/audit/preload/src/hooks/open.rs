@@ -151,7 +151,9 @@ pub unsafe extern "C" fn shm_open(name: *const c_char, flags: c_int, mode: mode_
 pub unsafe extern "C" fn memfd_create(name: *const c_char, flags: c_uint) -> c_int {
     let fd = match real::memfd_create() {
         Some(real) => real(name, flags),
-        None => raw::syscall_as_libc(libc::SYS_memfd_create, [name as usize, flags as usize, 0, 0, 0, 0]) as c_int,
+        None => {
+            raw::syscall_as_libc(libc::SYS_memfd_create, [name as usize, flags as usize, 0, 0, 0, 0]) as c_int
+        }
     };
     shared_memory(fd);
     fd

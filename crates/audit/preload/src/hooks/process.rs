@@ -11,22 +11,61 @@ use crate::layout::Op;
 use crate::process::{self, Observed};
 use crate::{raw, real};
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fork() -> pid_t {
-    let Some(real) = real::fork() else {
-        raw::set_errno(libc::ENOSYS);
-        return -1;
-    };
-    let Some(process) = process::current() else { return real() };
-    let start = raw::now();
-    let child = real();
-    if child == 0 {
-        process::is_child_of_fork();
-    } else {
-        record(process, &FdView::NONE, &Done::new(Op::Fork, -1, start, child.into()));
-    }
-    child
+/// The real `vfork`; this thread is two processes from now on. It leaves no event: the program that its child
+/// executes does.
+unsafe extern "C" fn before_vfork() -> usize {
+    (*raw::thread()).vforked = 1;
+    real::vfork().or(real::fork()).map_or(0, |real| real as usize)
 }
+
+/// `vfork` returns twice, so this function must have left the stack before.
+macro_rules! vfork {
+    ($($name:ident)*) => {$(
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!("sub rsp, 8", "call {before}", "add rsp, 8", "jmp rax", before = sym before_vfork)
+        }
+
+        #[cfg(target_arch = "aarch64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                "stp x29, x30, [sp, #-16]!",
+                "bl {before}",
+                "ldp x29, x30, [sp], #16",
+                "mov x16, x0",
+                "br x16",
+                before = sym before_vfork,
+            )
+        }
+    )*};
+}
+vfork! { vfork __vfork }
+
+macro_rules! fork {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() -> pid_t {
+            let Some(real) = real::$name() else {
+                raw::set_errno(libc::ENOSYS);
+                return -1;
+            };
+            let Some(process) = process::current() else { return real() };
+            let start = raw::now();
+            let child = real();
+            if child == 0 {
+                process::is_child_of_fork();
+            } else {
+                record(process, &FdView::NONE, &Done::new(Op::Fork, -1, start, child.into()));
+            }
+            child
+        }
+    )*};
+}
+fork! { fork _Fork }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create(

@@ -32,7 +32,15 @@ pub(super) fn moved(process: Observed, op: Op, start: u64, fd: c_int, asked: usi
 
 /// A read or write at an offset of its own returned.
 #[inline(always)]
-pub(super) fn moved_at(process: Observed, op: Op, start: u64, fd: c_int, asked: usize, at: off_t, result: ssize_t) {
+pub(super) fn moved_at(
+    process: Observed,
+    op: Op,
+    start: u64,
+    fd: c_int,
+    asked: usize,
+    at: off_t,
+    result: ssize_t,
+) {
     if at == -1 {
         // Of `preadv2` and `pwritev2`: the position of the descriptor.
         moved(process, op, start, fd, asked, result);
@@ -48,7 +56,9 @@ pub(super) fn moved_at(process: Observed, op: Op, start: u64, fd: c_int, asked: 
 
 /// Functions that read or write, with the system call for libraries that lack them.
 macro_rules! transfer {
-    ($op:expr; $($name:ident($($argument:ident: $type:ty),*), $asked:expr, $($at:ident)?, $number:expr, $raw:expr;)*) => {$(
+    ($op:expr; $(
+        $name:ident($($argument:ident: $type:ty),*), $asked:expr, $($at:ident)?, $number:expr, $raw:expr;
+    )*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(fd: c_int, $($argument: $type),*) -> ssize_t {
             let Some(real) = real::$name() else { return raw::syscall_as_libc($number, $raw(fd as usize)) };

@@ -50,7 +50,14 @@ sync! {
 }
 
 /// Data moved from `from`, at an offset of its own if `at` is given; the caller's variable is already behind it.
-unsafe fn moved_between(process: Observed, start: u64, from: c_int, at: *mut off_t, asked: size_t, result: ssize_t) {
+unsafe fn moved_between(
+    process: Observed,
+    start: u64,
+    from: c_int,
+    at: *mut off_t,
+    asked: size_t,
+    result: ssize_t,
+) {
     let mut done = Done::new(Op::Move, from, start, result as i64);
     let mut file = fds::find(from);
     done.asked = asked as u64;

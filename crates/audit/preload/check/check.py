@@ -1,0 +1,487 @@
+#!/usr/bin/env python3
+"""Checks the preload library and the marks on real programs: what they leave in the ring against what strace sees, and what
+the programs print against what they print alone. Run it with names of checks, or without for all of them.
+
+It needs gcc, strace, cargo, and Python with PyTorch; FEEDLINE_CHECK_PYTHON is another Python with TensorFlow and pyarrow.
+"""
+
+import glob
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+
+import ring
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CRATE = os.path.dirname(HERE)
+ROOT = os.path.abspath(os.path.join(CRATE, "..", "..", ".."))
+MARKS = os.path.join(CRATE, "..", "python")
+PROGRAMS = os.path.join(HERE, "programs")
+TORCH_PYTHON = "/usr/bin/python3"
+OTHER_PYTHON = os.environ.get("FEEDLINE_CHECK_PYTHON", os.path.join(ROOT, ".venv", "bin", "python"))
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def equal(got, wanted, what):
+    if got != wanted:
+        raise AssertionError("%s: got %r, wanted %r" % (what, got, wanted))
+
+
+class Bench:
+    """A folder for one check, with a ring."""
+
+    def __init__(self, library):
+        self.library = library
+        self.folder = os.path.realpath(tempfile.mkdtemp(prefix="preload-check-"))
+        self.data = os.path.join(self.folder, "data")
+        os.mkdir(self.data)
+        self.ring = ring.Ring(library, MARKS)
+
+    def close(self):
+        self.ring.close()
+        shutil.rmtree(self.folder)
+
+    def files(self, number, size=10_000, end=".bin"):
+        for index in range(number):
+            with open(os.path.join(self.data, "%05d%s" % (index, end)), "wb") as file:
+                file.write(bytes([index % 251]) * (size + index))
+
+    def compiled(self, name, *flags):
+        path = os.path.join(self.folder, name)
+        source = os.path.join(PROGRAMS, name + ".c")
+        subprocess.run(["gcc", "-O2", "-g0", "-w", "-o", path, source, "-lpthread", *flags], check=True)
+        return path
+
+    def run(self, *command, traced=False, status=0, **options):
+        """Runs a program that is observed, and returns what it prints. It must print nothing to stderr."""
+        prefix = os.path.join(self.folder, "strace") if traced else None
+        done = self.ring.run(list(command), prefix, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                             timeout=300, **options)
+        equal((done.returncode, done.stderr), (status, ""), "status and stderr of %s" % " ".join(command))
+        return done.stdout
+
+    def alone(self, *command, **options):
+        return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True, timeout=300,
+                              **options).stdout
+
+    def job(self, name, *arguments, python=TORCH_PYTHON, **options):
+        return self.run(python, os.path.join(PROGRAMS, name), self.data, *arguments, **options)
+
+    def one(self):
+        """The only process."""
+        slots = self.ring.slots()
+        equal(len(slots), 1, "processes")
+        return slots[0]
+
+    def inodes(self):
+        return {os.stat(os.path.join(at, name)).st_ino for at, _, names in os.walk(self.data) for name in names}
+
+    def recorded(self):
+        """By process: what its events say about files in the data folder."""
+        inodes = self.inodes()
+        counts = {}
+        for slot in self.ring.slots():
+            equal(slot.dropped, 0, "events dropped")
+            one = counts.setdefault(slot.pid, dict.fromkeys(("open", "read", "bytes", "lseek", "close"), 0))
+            for event in slot.of("Open", "Read", "Seek", "Close"):
+                if event.file not in inodes or event.result < 0 or event.kind != ring.REGULAR:
+                    continue
+                name = {"Open": "open", "Read": "read", "Seek": "lseek", "Close": "close"}[ring.NAME[event.op]]
+                one[name] += 1
+                if name == "read":
+                    one["bytes"] += event.result
+        return {pid: one for pid, one in counts.items() if any(one.values())}
+
+    def traced(self):
+        """The same, from strace."""
+        process = {}
+        for slot in self.ring.slots():
+            process.update({event.tid: slot.pid for event in slot.events})
+        names = {"open": "open", "openat": "open", "read": "read", "pread64": "read", "readv": "read", "preadv": "read",
+                 "preadv2": "read", "lseek": "lseek", "close": "close"}
+        counts = {}
+        for (tid, call), (number, size) in ring.strace_counts(os.path.join(self.folder, "strace"), self.data).items():
+            if call not in names:
+                continue
+            pid = process.get(tid, tid)
+            one = counts.setdefault(pid, dict.fromkeys(("open", "read", "bytes", "lseek", "close"), 0))
+            one[names[call]] += number
+            if names[call] == "read":
+                one["bytes"] += size
+        return counts
+
+    def compare(self, processes, own_seeks=0):
+        """Both must agree in every process; `processes` is the number of those that use the data. `own_seeks`: how often
+        the library itself asks for the position of a descriptor that is shared."""
+        recorded, traced = self.recorded(), self.traced()
+        for one in traced.values():
+            one["lseek"] -= own_seeks
+        equal(recorded, traced, "recorded against strace")
+        equal(len(recorded), processes, "processes that use data")
+        for slot in self.ring.slots():
+            self.totals_match(slot)
+
+    def totals_match(self, slot):
+        """The totals of the header are the sums of the events."""
+        for name in ("Open", "Read", "Seek", "Close", "BufferedRead", "Map"):
+            events = [event for event in slot.of(name) if event.kind == ring.REGULAR and not event.flags & ring.CODE]
+            moved = sum(max(event.result, 0) for event in events) if "Read" in name else 0
+            equal(slot.data[name][:2], (len(events), moved), "totals of %s in %s" % (name, slot.command))
+
+
+def build():
+    """Builds the library, and checks that no code in it can panic."""
+    target = os.path.join(ROOT, "target", "preload")
+    subprocess.run(["cargo", "build", "--release", "--quiet", "--locked", "--target-dir", target,
+                    "--manifest-path", os.path.join(CRATE, "Cargo.toml")], check=True)
+    library = os.path.join(target, "release", "libfeedline_preload.so")
+    with open(library, "rb") as file:
+        if b"feedline-preload panicked" in file.read():
+            raise AssertionError("some code in the library can panic")
+    return library
+
+
+@check
+def every_function_returns_what_it_does_alone(bench):
+    program = bench.compiled("calls")
+
+    def prepare():
+        with open(os.path.join(bench.data, "data"), "wb") as file:
+            file.write((b"x" * 999 + b"\n") * 100)
+
+    prepare()
+    alone = bench.alone(program, bench.data)
+    prepare()
+    equal(bench.run(program, bench.data), alone, "output")
+    slot = [slot for slot in bench.ring.slots() if slot.executed and slot.command[0] == program][0]
+    calls = {name: total[0] for name, total in slot.totals.items()}
+    errors = {name: total[3] for name, total in slot.totals.items()}
+    wanted = dict(Stat=10, List=4, Map=2, Unmap=1, Advise=3, Sync=2, Poll=7, Receive=3, Rename=2, Unlink=4, Fork=2,
+                  Thread=1, Move=4, Uring=1, BufferedRead=6, Seek=7, Exit=1, Write=3)
+    equal({name: calls[name] for name in wanted}, wanted, "calls")
+    wanted = dict(Stat=2, List=1, Map=1, Unlink=2, Uring=1, Open=2, Read=1, Close=2)
+    equal({name: errors[name] for name in wanted}, wanted, "errors")
+    reads = [(event.offset, event.result) for event in slot.of("Read") if event.kind == ring.REGULAR]
+    equal(reads, [(0, 1000), (500, 300), (99500, 500), (10, 300), (800, 300)], "offsets of reads")
+    buffered = [(event.offset, event.result) for event in slot.of("BufferedRead") if event.kind == ring.REGULAR]
+    equal(buffered, [(0, 300), (1000, 49), (1049, 951), (99990, 10), (0, 7)], "offsets in streams")
+    moves = [(event.offset, event.result) for event in slot.of("Move") if event.kind == ring.REGULAR]
+    equal(moves, [(100, 1000), (0, 1000), (1000, 1000), (2000, 1000)], "offsets of moves")
+    opens, closes = slot.data["Open"], slot.data["Close"]
+    equal((opens[0] - opens[3], closes[0]), (7, 7), "opens and closes of data")
+    bench.totals_match(slot)
+
+
+@check
+def plain_python(bench):
+    bench.files(20)
+    equal(bench.job("plain.py", traced=True), bench.alone(sys.executable, os.path.join(PROGRAMS, "plain.py"), bench.data),
+          "output")
+    # Two reads of each file by a descriptor that was duplicated.
+    bench.compare(1, own_seeks=40)
+    slot = bench.one()
+    equal((slot.data["Map"][0], len(slot.of("Unmap"))), (20, 20), "mappings")
+    starts = {event.offset for event in slot.of("Read") if event.file in bench.inodes() and event.result == 50}
+    equal(starts, {300, 350}, "offsets of reads by two descriptors of one file")
+
+
+def loader_modes():
+    for method in ("fork", "spawn", "forkserver"):
+        for persistent in "01":
+            yield method, persistent
+
+
+@check
+def torch_workers_against_strace(bench):
+    bench.files(64)
+    for method, persistent in loader_modes():
+        one = Bench(bench.library)
+        try:
+            one.files(64)
+            program = os.path.join(PROGRAMS, "loader.py")
+            arguments = (method, "2", persistent, "map", "3")
+            alone = bench.alone(TORCH_PYTHON, program, one.data, *arguments)
+            equal(one.job("loader.py", *arguments, traced=True), alone, "output of %s" % method)
+            one.compare(2 if persistent == "1" else 6)
+            equal(sum(counts["open"] for counts in one.recorded().values()), 3 * 64, "opens")
+        finally:
+            one.close()
+
+
+@check
+def formats_with_debian_packages(bench):
+    formats(bench, TORCH_PYTHON)
+
+
+@check
+def formats_with_wheels(bench):
+    formats(bench, OTHER_PYTHON)
+
+
+def formats(bench, python):
+    program = os.path.join(PROGRAMS, "formats.py")
+    bench.alone(python, program, bench.data, "write")
+    alone = bench.alone(python, program, bench.data, "read")
+    equal(bench.job("formats.py", "read", python=python, traced=True), alone, "output")
+    recorded, traced = bench.recorded(), bench.traced()
+    equal(len(recorded), 1, "processes that use data")
+    recorded, traced = recorded.popitem()[1], traced.popitem()[1]
+    # `numpy.load` reads the file by a stream of the C library, which reads whole blocks.
+    slot = [slot for slot in bench.ring.slots() if slot.data["Open"][0]][0]
+    equal((recorded["open"], recorded["close"]), (traced["open"], traced["close"]), "opens and closes")
+    unseen = traced["bytes"] - recorded["bytes"] - slot.data["BufferedRead"][1]
+    equal(0 <= unseen < 4096 * slot.data["BufferedRead"][0], True, "%d bytes read ahead by streams" % unseen)
+
+
+@check
+def killed_worker_leaves_its_events(bench):
+    bench.files(100)
+    program = """
+import os, signal, sys
+for name in sorted(os.listdir(sys.argv[1])):
+    fd = os.open(os.path.join(sys.argv[1], name), os.O_RDONLY)
+    os.read(fd, 1000)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    bench.run(sys.executable, "-c", program, bench.data, status=-9)
+    slot = bench.one()
+    equal((slot.data["Open"][0], slot.data["Read"][:2]), (100, (100, 100_000)), "opens and reads")
+    equal(len([event for event in slot.of("Read") if event.file in bench.inodes()]), 100, "events")
+
+
+@check
+def half_read_file_of_a_process_that_starts_others(bench):
+    bench.files(1, 100_000)
+    program = """
+import os, subprocess, sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+os.read(fd, 1000)
+for _ in range(3):
+    # Starts by vfork: the child closes and duplicates descriptors in the memory of its parent.
+    subprocess.run(["/bin/true"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, close_fds=True)
+    subprocess.run(["/bin/true"], stdin=fd, close_fds=True)
+    os.read(fd, 1000)
+print(os.lseek(fd, 0, os.SEEK_CUR))
+"""
+    equal(bench.run(sys.executable, "-c", program, os.path.join(bench.data, "00000.bin")), "4000\n", "output")
+    slot = [slot for slot in bench.ring.slots() if "-c" in slot.command][0]
+    reads = [event for event in slot.of("Read") if event.file in bench.inodes()]
+    equal([event.offset for event in reads], [0, 1000, 2000, 3000], "offsets")
+    equal({event.kind for event in reads}, {ring.REGULAR}, "kinds")
+    equal(len(slot.of("Spawn")), 6, "programs started")
+    equal(sorted({text for _, text in slot.text("Program")}), ["/bin/true"], "their names")
+    equal(len([slot for slot in bench.ring.slots() if slot.command == ["/bin/true"]]), 6, "processes of them")
+
+
+@check
+def inherited_descriptor_is_flagged(bench):
+    bench.files(1, 100_000)
+    program = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+os.read(fd, 1000)
+if os.fork() == 0:
+    os.lseek(fd, 5000, os.SEEK_SET)
+    os.read(fd, 1000)
+    os._exit(0)
+os.wait()
+os.read(fd, 1000)
+"""
+    bench.run(sys.executable, "-c", program, os.path.join(bench.data, "00000.bin"))
+    found = {}
+    for slot in bench.ring.slots():
+        of_data = [event for event in slot.of("Read") if event.file in bench.inodes()]
+        found[slot.executed] = [(event.offset, event.flags & ring.INHERITED) for event in of_data]
+    equal(found[0], [(5000, ring.INHERITED)], "reads of the child")
+    equal(found[1][0], (0, 0), "reads of the parent")
+
+
+@check
+def threads(bench):
+    bench.files(8)
+    program = """
+import os, sys, threading
+def run(path):
+    for _ in range(500):
+        fd = os.open(path, os.O_RDONLY)
+        for at in range(5):
+            os.pread(fd, 100, at)
+        os.close(fd)
+paths = [os.path.join(sys.argv[1], name) for name in os.listdir(sys.argv[1])]
+all = [threading.Thread(target=run, args=(path,)) for path in paths]
+[one.start() for one in all]
+[one.join() for one in all]
+"""
+    bench.run(sys.executable, "-c", program, bench.data)
+    slot = bench.one()
+    equal([slot.data[name][:2] for name in ("Open", "Read", "Close")], [(4000, 0), (20_000, 2_000_000), (4000, 0)], "totals")
+    equal(len({event.tid for event in slot.of("Read") if event.file in bench.inodes()}), 8, "threads")
+    bench.totals_match(slot)
+
+
+@check
+def many_workers_that_leave_at_once(bench):
+    bench.files(64)
+    program = """
+import os, sys
+paths = sorted(os.path.join(sys.argv[1], name) for name in os.listdir(sys.argv[1]))
+for path in paths:
+    if os.fork() == 0:
+        with open(path, "rb") as file:
+            file.read()
+        os._exit(0)
+for _ in paths:
+    os.wait()
+"""
+    bench.run(sys.executable, "-c", program, bench.data)
+    slots = bench.ring.slots()
+    workers = [slot for slot in slots if not slot.executed]
+    equal(len(workers), 64, "workers")
+    equal(sorted(slot.data["Read"][1] for slot in workers), [10_000 + index for index in range(64)], "bytes")
+    equal({slot.parent for slot in workers}, {slot.pid for slot in slots if slot.executed}, "parents")
+
+
+@check
+def many_open_files(bench):
+    bench.files(4096, 10)
+    program = """
+import os, resource, sys
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 5000), hard))
+fds = [os.open(os.path.join(sys.argv[1], name), os.O_RDONLY) for name in os.listdir(sys.argv[1])]
+for fd in fds:
+    os.read(fd, 10)
+for fd in fds:
+    os.close(fd)
+"""
+    bench.run(sys.executable, "-c", program, bench.data)
+    slot = bench.one()
+    equal((slot.dropped, slot.untracked), (0, 0), "events dropped and calls untracked")
+    reads = [event for event in slot.of("Read") if event.file in bench.inodes()]
+    equal((len(reads), len({event.file for event in reads})), (4096, 4096), "reads, files")
+    equal(len([text for _, text in slot.text("Path") if text.startswith(bench.data)]), 4096, "paths")
+    equal(slot.data["Close"][0], 4096, "closes")
+
+
+@check
+def child_with_an_empty_environment(bench):
+    bench.files(1)
+    inner = "open(%r, 'rb').read()" % os.path.join(bench.data, "00000.bin")
+    program = """
+import os, subprocess, sys
+command = [sys.executable, "-c", sys.argv[1]]
+subprocess.run(command, env={}, check=True)
+pid = os.posix_spawn(command[0], command, {})
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+if os.fork() == 0:
+    os.execve(command[0], command, {})
+os.wait()
+"""
+    bench.run(sys.executable, "-c", program, inner)
+    seen = [slot for slot in bench.ring.slots() if slot.command[-1] == inner and slot.executed]
+    children = [slot for slot in seen if slot.data["Read"][0]]
+    equal(len(children), 3, "children that are observed")
+
+
+@check
+def fork_from_threads(bench):
+    bench.files(8)
+    program = """
+import os, sys, threading
+paths = sorted(os.path.join(sys.argv[1], name) for name in os.listdir(sys.argv[1]))
+def run(path):
+    for _ in range(20):
+        pid = os.fork()
+        if pid == 0:
+            fd = os.open(path, os.O_RDONLY)
+            os.read(fd, 100)
+            os._exit(0)
+        os.waitpid(pid, 0)
+all = [threading.Thread(target=run, args=(path,)) for path in paths]
+[one.start() for one in all]
+[one.join() for one in all]
+"""
+    bench.run(sys.executable, "-W", "ignore", "-c", program, bench.data)
+    children = [slot for slot in bench.ring.slots() if not slot.executed]
+    equal((len(children), {slot.data["Read"][:2] for slot in children}), (160, {(1, 100)}), "children and their reads")
+
+
+@check
+def another_allocator_in_front(bench):
+    found = glob.glob("/usr/lib/*/libjemalloc.so.2")
+    equal(len(found), 1, "jemalloc")
+    bench.files(20)
+    alone = bench.alone(sys.executable, os.path.join(PROGRAMS, "plain.py"), bench.data)
+    for order in (found + [bench.library], [bench.library] + found):
+        one = Bench(bench.library)
+        try:
+            one.ring.preload = ":".join(order)
+            equal(one.run(sys.executable, os.path.join(PROGRAMS, "plain.py"), bench.data), alone, "output")
+            equal(one.one().data["Open"][0], 100, "opens")
+        finally:
+            one.close()
+
+
+@check
+def program_with_the_address_sanitizer(bench):
+    program = bench.compiled("sum", "-fsanitize=address")
+    bench.files(5)
+    paths = [os.path.join(bench.data, name) for name in sorted(os.listdir(bench.data))]
+    alone = bench.alone(program, *paths)
+    equal(bench.run(program, *paths), alone, "output")
+    equal(bench.one().data["Open"][0], 5, "opens")
+    # Started by another program, with an environment of its own.
+    code = "import subprocess, sys; subprocess.run(sys.argv[1:], env={}, check=True)"
+    equal(bench.run(sys.executable, "-c", code, program, *paths), alone, "output below another program")
+    equal(sorted(slot.data["Open"][0] for slot in bench.ring.slots() if slot.command[0] == program), [5, 5], "opens")
+    # The sanitizer still finds what it is for.
+    wrong = subprocess.run([program], env=dict(os.environ, **bench.ring.variables()), capture_output=True, text=True)
+    equal(("heap-buffer-overflow" in wrong.stderr, wrong.returncode != 0), (True, True), "an error that is found")
+
+
+@check
+def silent_without_feedline(bench):
+    bench.files(5)
+    program = os.path.join(PROGRAMS, "plain.py")
+    alone = bench.alone(sys.executable, program, bench.data)
+    for change in ({"FEEDLINE_AUDIT_RING": ""}, {"FEEDLINE_AUDIT_RING": "/nowhere"},
+                   {"FEEDLINE_AUDIT_RING": program}, {"FEEDLINE_AUDIT_RING": "/dev/null"}):
+        variables = dict(os.environ, **dict(bench.ring.variables(), **change))
+        done = subprocess.run([sys.executable, program, bench.data], env=variables, capture_output=True, text=True)
+        equal((done.returncode, done.stdout, done.stderr), (0, alone, ""), "result with %s" % change)
+    older = ring.Ring(bench.library, MARKS, version=ring.VERSION + 1)
+    done = older.run([sys.executable, program, bench.data], capture_output=True, text=True)
+    equal((done.returncode, done.stdout, done.stderr), (0, alone, ""), "result with another version")
+    equal((older.slots(), bench.ring.slots()), ([], []), "processes observed")
+    older.close()
+
+
+def main():
+    wanted = sys.argv[1:]
+    library = build()
+    failed = []
+    for one in CHECKS:
+        if wanted and one.__name__ not in wanted:
+            continue
+        bench = Bench(library)
+        try:
+            one(bench)
+            print("ok      %s" % one.__name__, flush=True)
+        except Exception:
+            failed.append(one.__name__)
+            print("FAILED  %s\n%s" % (one.__name__, traceback.format_exc()), flush=True)
+        finally:
+            bench.close()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

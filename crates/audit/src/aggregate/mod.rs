@@ -1,0 +1,590 @@
+//! From the stream of events and samples to [`Observed`], in bounded memory: exact counts, and details of a uniform
+//! sample of the files.
+
+mod epoch;
+mod files;
+mod flight;
+mod kernel;
+mod passes;
+mod places;
+mod processes;
+mod ranges;
+mod rank;
+mod visits;
+
+use std::collections::{BTreeMap, HashMap};
+
+use model::observed::{Coverage, EpochRow, IoCounts, LoaderRow, Observed, OutsideRow, SiteRow};
+use model::units::Nanos;
+
+use self::epoch::{Epoch, Fetch, add_call};
+use self::files::Files;
+use self::kernel::Kernel;
+use self::passes::Passes;
+use self::processes::{Processes, WorkerOf, file_of};
+use self::rank::{Rank, describe};
+use crate::event::{ProcessEnd, ProcessIndex, ProcessStart, Sample, Seen, Sink};
+use crate::layout::{CODE, DIRECT, FdKind, INHERITED, Mark, Op, POSITIONED, TextKind};
+use crate::observe::{Paths, Progress};
+
+/// Rows of epochs in a result.
+const MOST_EPOCHS: usize = 1000;
+/// Call sites, texts of them and notes that are kept.
+const MOST_SITES: usize = 1024;
+const MOST_NOTES: usize = 32;
+
+/// Where an event counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// An epoch of a loader of a rank.
+    Epoch(usize, u64),
+    /// A rank, outside of its epochs.
+    Rank(usize),
+    /// A process without a rank.
+    Nowhere,
+}
+
+/// Everything that was observed so far.
+#[derive(Debug)]
+pub struct Aggregate {
+    paths: Paths,
+    processes: Processes,
+    files: Files,
+    ranks: Vec<Rank>,
+    /// Epochs that ended and wait for the counts of the kernel.
+    closing: Vec<Epoch>,
+    rows: Vec<EpochRow>,
+    epochs_cut: u64,
+    /// Passes over the files, as long as nothing marks epochs.
+    passes: Passes,
+    kernel: Kernel,
+    site_texts: HashMap<(ProcessIndex, u64), String>,
+    sites: BTreeMap<String, u64>,
+    coverage: Coverage,
+    now: u64,
+}
+
+impl Aggregate {
+    pub fn new(paths: Paths) -> Aggregate {
+        Aggregate {
+            paths,
+            processes: Processes::default(),
+            files: Files::default(),
+            ranks: Vec::new(),
+            closing: Vec::new(),
+            rows: Vec::new(),
+            epochs_cut: 0,
+            passes: Passes::default(),
+            kernel: Kernel::default(),
+            site_texts: HashMap::new(),
+            sites: BTreeMap::new(),
+            coverage: Coverage::default(),
+            now: 0,
+        }
+    }
+
+    /// The most of /dev/shm that was used, and the bytes of refaults.
+    pub fn kernel_counts(&self) -> (Option<u64>, Option<u64>) {
+        (self.kernel.shm_used, self.kernel.refault)
+    }
+
+    /// What is known so far, for a progress line.
+    pub fn progress(&self, elapsed_ns: u64) -> Progress {
+        let epochs = self
+            .ranks
+            .iter()
+            .flat_map(|rank| rank.loaders.values())
+            .filter_map(|loader| loader.epoch.as_ref());
+        let (epoch, open) = epochs.fold((None, 0), |(most, batches), epoch| {
+            (most.max(Some(epoch.row.epoch)), batches + epoch.row.batches)
+        });
+        let closed: u64 = self.rows.iter().map(|row| row.batches).sum();
+        Progress {
+            elapsed_ns: Nanos(elapsed_ns),
+            epoch: epoch.or(self.rows.last().map(|row| row.epoch)),
+            batches: open + closed,
+            bytes: self.kernel.read_bytes(),
+            processes: self.processes.alive() as u64,
+        }
+    }
+
+    fn place_of(&mut self, process: ProcessIndex) -> Place {
+        if let Some(worker) = self.processes.get(process).and_then(|process| process.worker) {
+            let has_epoch =
+                |rank: &Rank| rank.loaders.get(&worker.loader).is_some_and(|loader| loader.epoch.is_some());
+            return match self.ranks.get(worker.rank) {
+                Some(rank) if has_epoch(rank) => Place::Epoch(worker.rank, worker.loader),
+                Some(_) => Place::Rank(worker.rank),
+                None => Place::Nowhere,
+            };
+        }
+        let Some(rank) = self.processes.rank_of(process) else { return Place::Nowhere };
+        match self.ranks.get(rank).and_then(Rank::innermost) {
+            Some(loader) => Place::Epoch(rank, loader),
+            None => Place::Rank(rank),
+        }
+    }
+
+    fn epoch_at(&mut self, place: Place) -> Option<&mut Epoch> {
+        match place {
+            Place::Epoch(rank, loader) => self.ranks.get_mut(rank)?.loaders.get_mut(&loader)?.epoch.as_mut(),
+            Place::Rank(_) => None,
+            Place::Nowhere => Some(self.passes.current(self.now)),
+        }
+    }
+
+    fn close(&mut self, rank: usize, loader: u64, at: u64, complete: bool) {
+        let (bits, paths) = (self.files.bits(), self.paths);
+        let Some(state) = self.ranks.get_mut(rank) else { return };
+        let Some(mut epoch) = state.end(loader, at, complete) else { return };
+        finish_files(&mut epoch, &self.files, bits, paths);
+        let places = std::mem::take(&mut epoch.places);
+        let loader = state.loader(loader);
+        if let Some(before) = &loader.before {
+            set_likeness(&mut epoch.row, &places, before);
+        }
+        // An epoch that reads nothing leaves the order of the one before.
+        if !places.is_empty() {
+            loader.before = Some(places);
+        }
+        self.closing.push(epoch);
+    }
+
+    fn take_closed(&mut self, sample: Option<&Sample>) {
+        for mut epoch in std::mem::take(&mut self.closing) {
+            self.kernel.end(&mut epoch, sample);
+            if self.rows.len() < MOST_EPOCHS {
+                self.rows.push(epoch.into_row());
+            } else {
+                self.epochs_cut += 1;
+            }
+        }
+    }
+
+    fn mark(&mut self, process: ProcessIndex, event: &Seen) {
+        let at = event.start_ns;
+        let (a, b, c) = (event.file as i64, event.offset, event.asked as i64);
+        let number = u64::try_from(a).unwrap_or(0);
+        let Some(kind) = mark_of(event.kind) else { return };
+        match kind {
+            Mark::Loader => {
+                let rank = self.rank(process);
+                if let Some(rank) = self.ranks.get_mut(rank) {
+                    describe(&mut rank.loader(number).row, b as u64, c as u64);
+                }
+            }
+            Mark::EpochBegin => {
+                let rank = self.rank(process);
+                self.close(rank, number, at, false);
+                if let Some(rank) = self.ranks.get_mut(rank) {
+                    rank.begin(number, at);
+                }
+                self.bases(rank, number);
+            }
+            Mark::EpochEnd => {
+                let rank = self.rank(process);
+                self.close(rank, number, at, true);
+            }
+            Mark::WaitBegin | Mark::WaitEnd | Mark::Step => self.wait(process, kind, at, (number, b, c)),
+            Mark::Worker => self.worker(process, number, at),
+            Mark::FetchBegin => {
+                if let Some(process) = self.processes.get_mut(process) {
+                    process.fetch = Some(Fetch::begin(at));
+                }
+            }
+            Mark::FetchEnd => self.fetched(process, at, number),
+            Mark::Site => {
+                if let Some(process) = self.processes.get_mut(process) {
+                    process.site = Some(number);
+                }
+            }
+            Mark::Checkpoint => {
+                let place = self.place_of(process);
+                if let (Place::Epoch(..), Some(epoch)) = (place, self.epoch_at(place)) {
+                    epoch.checkpoint(at, a == 1);
+                }
+            }
+            Mark::Prepared | Mark::Modules => {}
+        }
+    }
+
+    /// The rank that a process is from now on.
+    fn rank(&mut self, process: ProcessIndex) -> usize {
+        let rank = self.processes.make_rank(process);
+        while self.ranks.len() <= rank {
+            self.ranks.push(Rank::new(self.ranks.len(), process));
+        }
+        self.coverage.marks = true;
+        rank
+    }
+
+    fn wait(&mut self, process: ProcessIndex, kind: Mark, at: u64, (loader, b, c): (u64, i64, i64)) {
+        let rank = self.rank(process);
+        let Some(rank) = self.ranks.get_mut(rank) else { return };
+        let Some(epoch) = rank.loaders.get_mut(&loader).and_then(|loader| loader.epoch.as_mut()) else {
+            return;
+        };
+        match kind {
+            Mark::WaitBegin => epoch.wait_begins(at, c),
+            // Steps of a compiled loop: a step begins when its batch is there.
+            Mark::Step if c == 0 => epoch.wait_begins(at, -1),
+            Mark::WaitEnd if b < 0 => {}
+            _ => {
+                rank.has_batch = true;
+                let samples = if kind == Mark::WaitEnd { u64::try_from(c).ok() } else { None };
+                epoch.wait_ends(at, samples);
+            }
+        }
+    }
+
+    /// A process says that it is a worker: of the loader that began an epoch last.
+    fn worker(&mut self, process: ProcessIndex, number: u64, at: u64) {
+        let Some(rank) = self.processes.rank_of(process) else { return };
+        let Some(loader) = self.ranks.get(rank).and_then(Rank::innermost) else { return };
+        let Some(state) = self.processes.get_mut(process) else { return };
+        state.worker = Some(WorkerOf { rank, loader, number });
+        let (pid, start) = (state.row.pid, state.row.start_ns);
+        let base = (state.latest.cpu_ns, state.latest.run_queue_ns);
+        let code_opens = state.row.code_opens;
+        let Some(loader) = self.ranks.get_mut(rank).and_then(|rank| rank.loaders.get_mut(&loader)) else {
+            return;
+        };
+        loader.row.worker_starts += 1;
+        if let Some(epoch) = &mut loader.epoch {
+            let row = &mut epoch.worker(number, pid).row;
+            row.started = true;
+            row.code_opens = code_opens;
+            row.start_ns = Some(Nanos(at).since(start));
+            epoch.worker_base(number, base);
+        }
+    }
+
+    /// Workers that stay alive had used CPU time before the epoch.
+    fn bases(&mut self, rank: usize, loader: u64) {
+        let mut known = Vec::new();
+        for index in 0..self.processes.len() {
+            let Some(process) = self.processes.get(index).filter(|process| process.is_alive) else {
+                continue;
+            };
+            let Some(worker) = process.worker.filter(|worker| (worker.rank, worker.loader) == (rank, loader))
+            else {
+                continue;
+            };
+            known.push((
+                worker.number,
+                process.row.pid,
+                (process.latest.cpu_ns, process.latest.run_queue_ns),
+            ));
+        }
+        let Some(epoch) = self.epoch_at(Place::Epoch(rank, loader)) else { return };
+        for (number, pid, base) in known {
+            epoch.worker(number, pid);
+            epoch.worker_base(number, base);
+        }
+    }
+
+    fn fetched(&mut self, process: ProcessIndex, at: u64, samples: u64) {
+        let place = self.place_of(process);
+        let Some(state) = self.processes.get_mut(process) else { return };
+        let Some(fetch) = state.fetch.take() else { return };
+        let worker = state.worker.map(|worker| (worker.number, state.row.pid));
+        if let (Place::Epoch(..), Some(epoch)) = (place, self.epoch_at(place)) {
+            epoch.fetched(at, &fetch, samples, worker);
+        }
+    }
+
+    /// A call on a data file.
+    fn data(&mut self, process: ProcessIndex, event: &Seen, is_sequential: bool, offset: Option<u64>) {
+        let file = file_of(event);
+        let is_read = matches!(event.op, Op::Read | Op::BufferedRead);
+        if is_read {
+            self.kernel.asked(event.device, event.bytes());
+        }
+        let keeps = event.file != 0 && self.files.keeps(file);
+        if keeps {
+            let end = offset.unwrap_or(0).saturating_add(event.bytes());
+            let is_smaller = match event.op {
+                Op::Open if event.result >= 0 => {
+                    self.files.opened(file, offset.unwrap_or(0), event.flags & DIRECT != 0)
+                }
+                Op::Read | Op::BufferedRead if event.result > 0 => self.files.read(file, end),
+                _ => false,
+            };
+            if is_smaller {
+                self.thin();
+            }
+        }
+        if event.op == Op::Open && event.result >= 0 {
+            self.site(process);
+        }
+        let place = self.place_of(process);
+        if place == Place::Nowhere && keeps && event.op == Op::Open && event.result >= 0 {
+            if let Some(pass) = self.passes.opened(process, file, event.start_ns) {
+                self.end_pass(pass);
+            }
+        }
+        let Some(state) = self.processes.get_mut(process) else { return };
+        if let Some(fetch) = &mut state.fetch {
+            fetch.call(event);
+        }
+        let worker = state.worker.map(|worker| (worker.number, state.row.pid));
+        if let Place::Rank(rank) = place {
+            self.outside(rank, event, is_sequential);
+            return;
+        }
+        let Some(epoch) = self.epoch_at(place) else { return };
+        epoch.call(process, event, is_sequential, worker);
+        let is_shared = event.flags & INHERITED != 0 && event.flags & POSITIONED == 0;
+        if is_read && is_shared && event.flags & crate::layout::WRITABLE == 0 {
+            epoch.visits.shared_offset(process, file);
+        }
+        if is_read && event.result > 0 && !is_sequential {
+            let reader = worker.map_or(u32::MAX - process as u32, |(number, _)| number as u32);
+            epoch.places.read(event.file, offset.unwrap_or(0), reader);
+        } else if event.op == Op::Read && event.result > 0 && offset == Some(0) {
+            let reader = worker.map_or(u32::MAX - process as u32, |(number, _)| number as u32);
+            epoch.places.read(event.file, 0, reader);
+        }
+        match event.op {
+            Op::Open if keeps && event.result >= 0 => epoch.visits.opened(process, file),
+            Op::Read | Op::BufferedRead if keeps && event.result > 0 => {
+                // The position of a shared descriptor is not known.
+                let offset = offset.filter(|_| !is_shared);
+                epoch.visits.read(process, file, offset, event.bytes());
+            }
+            _ => {}
+        }
+    }
+
+    fn outside(&mut self, rank: usize, event: &Seen, is_sequential: bool) {
+        let Some(rank) = self.ranks.get_mut(rank) else { return };
+        let counts = if rank.has_begun { &mut rank.outside.after } else { &mut rank.outside.before };
+        add_call(counts, event, is_sequential);
+    }
+
+    fn listed(&mut self, process: ProcessIndex, event: &Seen) {
+        let folder = file_of(event);
+        match self.place_of(process) {
+            Place::Rank(rank) => {
+                self.outside(rank, event, false);
+                if let Some(rank) = self.ranks.get_mut(rank) {
+                    rank.outside.listings += 1;
+                    rank.folders.insert(folder);
+                }
+            }
+            place => {
+                if let Some(epoch) = self.epoch_at(place) {
+                    epoch.visits.listed(process, folder);
+                    add_call(&mut epoch.row.io, event, false);
+                }
+            }
+        }
+    }
+
+    /// The call site that the process marked before it opened a file.
+    fn site(&mut self, process: ProcessIndex) {
+        let Some(site) = self.processes.get_mut(process).and_then(|process| process.site.take()) else {
+            return;
+        };
+        let known =
+            self.processes.ancestors(process).find_map(|process| self.site_texts.get(&(process, site)));
+        let Some(text) = known else { return };
+        if self.sites.len() < MOST_SITES || self.sites.contains_key(text) {
+            *self.sites.entry(text.clone()).or_default() += 1;
+        }
+    }
+
+    fn thin(&mut self) {
+        let bits = self.files.bits();
+        for loader in self.ranks.iter_mut().flat_map(|rank| rank.loaders.values_mut()) {
+            if let Some(epoch) = &mut loader.epoch {
+                epoch.visits.thin(bits);
+            }
+        }
+        self.passes.current(self.now).visits.thin(bits);
+    }
+
+    fn end_pass(&mut self, mut pass: Epoch) {
+        finish_files(&mut pass, &self.files, self.files.bits(), self.paths);
+        self.passes.keep(pass);
+    }
+
+    /// The document, except for what only the source knows.
+    pub fn finish(mut self) -> Observed {
+        let end = self.now;
+        for rank in 0..self.ranks.len() {
+            let loaders: Vec<u64> =
+                self.ranks.get(rank).map(|rank| rank.loaders.keys().copied().collect()).unwrap_or_default();
+            loaders.into_iter().for_each(|loader| self.close(rank, loader, end, false));
+        }
+        self.take_closed(None);
+        let last = self.passes.take(end);
+        let mut outside: Vec<OutsideRow> = Vec::new();
+        if let Some(last) = last {
+            self.end_pass(last);
+        }
+        let (pass_rows, pass_counts) = std::mem::take(&mut self.passes).into_rows();
+        let mut loaders: Vec<LoaderRow> = Vec::new();
+        if self.ranks.is_empty() {
+            self.rows = pass_rows;
+            if !self.rows.is_empty() {
+                loaders.push(LoaderRow::default());
+            }
+        } else if pass_counts != IoCounts::default() {
+            outside.push(OutsideRow { before: pass_counts, ..OutsideRow::default() });
+        }
+        for rank in self.ranks {
+            let folders = rank.folders.len() as u64;
+            outside.push(OutsideRow { folders, ..rank.outside });
+            loaders.extend(rank.loaders.into_values().map(|loader| loader.row));
+        }
+        if self.epochs_cut > 0 {
+            self.coverage.notes.push(format!("{} further epochs are not listed", self.epochs_cut));
+        }
+        self.rows.sort_by_key(|row| (row.begin_ns, row.rank, row.loader));
+        let mut files = self.files.figures(self.paths);
+        files.samples_per_file = samples_per_file(&self.rows);
+        let mut sites: Vec<SiteRow> =
+            self.sites.into_iter().map(|(place, opens)| SiteRow { place, opens }).collect();
+        sites.sort_by(|one, other| other.opens.cmp(&one.opens).then_with(|| one.place.cmp(&other.place)));
+        sites.truncate(MOST_SITES / 16);
+        if self.paths == Paths::None {
+            sites.clear();
+        }
+        self.coverage.processes_seen = self.processes.len() as u64;
+        Observed {
+            coverage: self.coverage,
+            processes: self.processes.into_rows(),
+            loaders,
+            epochs: self.rows,
+            outside,
+            files,
+            storage: self.kernel.storage(),
+            sites,
+            ..Observed::default()
+        }
+    }
+}
+
+impl Sink for Aggregate {
+    fn process(&mut self, start: &ProcessStart) {
+        self.processes.start(start);
+    }
+
+    fn event(&mut self, process: ProcessIndex, event: &Seen) {
+        self.now = self.now.max(event.end_ns());
+        self.coverage.events += 1;
+        if event.op == Op::Mark {
+            self.mark(process, event);
+            return;
+        }
+        let Some(state) = self.processes.get_mut(process) else { return };
+        let (is_sequential, offset) = state.call(event);
+        if event.is_data() {
+            self.data(process, event, is_sequential, offset);
+        } else if event.op == Op::List && event.flags & CODE == 0 {
+            self.listed(process, event);
+        } else if event.kind == FdKind::Pipe as u8 && event.op == Op::Write {
+            let rank = self.processes.rank_of(process).and_then(|rank| self.ranks.get(rank));
+            if rank.is_none_or(|rank| !rank.has_batch) {
+                self.processes.early_pipe(process, event);
+            }
+        }
+    }
+
+    fn text(&mut self, process: ProcessIndex, kind: TextKind, id: u64, device: u32, text: &str) {
+        match kind {
+            TextKind::Path => self.files.named((device, id), text),
+            TextKind::Site if self.site_texts.len() < MOST_SITES => {
+                self.site_texts.insert((process, id), text.to_owned());
+            }
+            TextKind::Note if self.coverage.notes.len() < MOST_NOTES => {
+                if !self.coverage.notes.iter().any(|note| note == text) {
+                    self.coverage.notes.push(text.to_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn sample(&mut self, sample: &Sample) {
+        self.now = self.now.max(sample.at_ns);
+        self.kernel.sample(sample);
+        for counts in &sample.processes {
+            let index = counts.process;
+            let Some(process) = self.processes.get_mut(index) else { continue };
+            process.sample(sample.at_ns, counts);
+            let worker = process.worker;
+            let place = self.place_of(index);
+            if let Some(epoch) = self.epoch_at(place) {
+                if let Some(worker) = worker {
+                    epoch.worker_sample(worker.number, counts);
+                }
+                if let Some((mapped, resident)) = counts.mapped {
+                    let most = epoch.mapped.entry(index).or_default();
+                    *most = (most.0.max(mapped), most.1.max(resident));
+                }
+            }
+        }
+        for epoch in self
+            .ranks
+            .iter_mut()
+            .flat_map(|rank| rank.loaders.values_mut())
+            .filter_map(|loader| loader.epoch.as_mut())
+        {
+            self.kernel.begin(epoch, sample);
+        }
+        self.take_closed(Some(sample));
+    }
+
+    fn end(&mut self, process: ProcessIndex, end: &ProcessEnd) {
+        self.now = self.now.max(end.end_ns);
+        self.coverage.events_dropped += end.events_dropped;
+        self.coverage.untracked_calls += end.untracked_calls;
+        self.coverage.uring_processes += u64::from(end.uring);
+        self.processes.end(process, end);
+    }
+
+    fn sample_bits(&self) -> u32 {
+        self.files.bits()
+    }
+}
+
+fn mark_of(kind: u8) -> Option<Mark> {
+    use Mark::*;
+    let all = [
+        Loader, EpochBegin, WaitBegin, WaitEnd, EpochEnd, Worker, FetchBegin, FetchEnd, Site, Prepared, Step,
+        Checkpoint, Modules,
+    ];
+    all.into_iter().find(|mark| *mark as u8 == kind)
+}
+
+fn finish_files(epoch: &mut Epoch, files: &Files, bits: u32, paths: Paths) {
+    let figures = epoch.visits.figures(bits, |file| files.path(file, paths));
+    epoch.row.files = figures;
+    if !epoch.mapped.is_empty() {
+        let sum = |which: fn(&(u64, u64)) -> u64| Some(epoch.mapped.values().map(which).sum());
+        epoch.row.files.mapped_bytes = sum(|mapped| mapped.0);
+        epoch.row.files.resident_bytes = sum(|mapped| mapped.1);
+    }
+}
+
+fn set_likeness(row: &mut EpochRow, now: &places::Places, before: &places::Places) {
+    let likeness = now.compare(before);
+    row.files.order_correlation = likeness.correlation;
+    row.files.order_places = likeness.places;
+    row.files.same_reader_share = likeness.same_reader;
+    row.files.same_reader_chance = likeness.chance;
+    row.files.repeated_places = likeness.repeated;
+}
+
+/// Samples per file: the median over epochs.
+fn samples_per_file(rows: &[EpochRow]) -> Option<f64> {
+    let mut found: Vec<f64> = rows
+        .iter()
+        .filter(|row| row.files.sampled > 0 && row.files.share > 0.0)
+        .filter_map(|row| Some(row.samples? as f64 / (row.files.sampled as f64 / row.files.share)))
+        .collect();
+    found.sort_by(f64::total_cmp);
+    found.get(found.len() / 2).copied()
+}

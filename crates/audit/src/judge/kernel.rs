@@ -1,0 +1,254 @@
+//! Rules about what the kernel does for the job: read-ahead, mappings, the page cache, shared memory, writing.
+
+use model::observed::{Certainty, Severity};
+
+use super::job::{Job, Pass, Rank, ratio};
+use super::rule::{Answer, Case, Known, Look, Loss, Need, Rule, by_epoch, by_rank};
+use super::text::{bytes, bytes_of, factor, percent, seconds};
+
+const PAGE: f64 = 4096.0;
+const SIGBUS: i32 = 7;
+
+pub(super) const MMAP_AMPLIFICATION: Rule = Rule {
+    name: "mmap-amplification",
+    severity: Severity::Cost,
+    about: "Page faults of mapped files bring far more from storage than is used.",
+    needs: &[Need::Issued],
+    loss: Loss::Input,
+    explained_by: &[],
+    title: "Mapped files read far more than is used",
+    explanation: "Samples are taken from a mapping at random places. Each page fault reads up to the read-ahead size of \
+                  the device, and most of it is not used.",
+    change: "Call mmap.madvise(mmap.MADV_RANDOM) on the mapping, read samples with os.pread, or store them so that \
+             they are read in order.",
+    check: "Bytes read from storage are near the bytes used.",
+    judge: |job, _| by_epoch(job, mapped),
+};
+
+fn mapped(pass: &Pass<'_>) -> Look {
+    let files = &pass.row.files;
+    let Some(issued) = pass.row.issued_bytes else {
+        return Look::unknown("Bytes read from storage are not known.");
+    };
+    if files.mapped_bytes.unwrap_or(0) == 0 && files.faults.is_none() {
+        return Look::not(0.0, "No data file was mapped.");
+    }
+    // What was read by calls is not a matter of mappings.
+    let issued = issued.saturating_sub(pass.asked());
+    let touched = files.faults.filter(|faults| *faults > 0).map(|faults| faults as f64 * 16.0 * PAGE);
+    let scattered = files.faults_sequential.zip(files.faults);
+    let scattered = scattered.is_some_and(|(sequential, all)| (sequential as f64) < 0.5 * all as f64);
+    let resident = files.resident_bytes.filter(|bytes| *bytes > 0).map(|bytes| bytes as f64);
+    let used = match (resident, touched) {
+        (Some(resident), _) if ratio(issued as f64, resident) > 2.0 => resident,
+        (_, Some(touched)) if scattered => touched,
+        (Some(used), _) | (None, Some(used)) => used,
+        (None, None) => return Look::unknown("What is used of the mappings is not known."),
+    };
+    let times = ratio(issued as f64, used);
+    if times <= 2.0 || issued < 1 << 20 {
+        return Look::not(times, format!("{} times the used bytes were read from storage.", factor(times)));
+    }
+    let evidence = format!(
+        "{} were read from storage for at most {} that were used of mapped files.",
+        bytes(issued),
+        bytes_of(used)
+    );
+    Case::of(pass, times, evidence)
+        .figure("issued_bytes", issued as f64)
+        .figure("used_bytes", used)
+        .figure("times_used", times)
+        .cost(pass.budget() * (1.0 - 1.0 / times))
+        .sites()
+        .into()
+}
+
+pub(super) const READ_AHEAD_AMPLIFICATION: Rule = Rule {
+    name: "read-ahead-amplification",
+    severity: Severity::Cost,
+    about: "Read-ahead of the kernel brings more from storage than small random reads ask for.",
+    needs: &[Need::Calls, Need::Issued],
+    loss: Loss::Input,
+    explained_by: &["mmap-amplification", "shared-file-offset"],
+    title: "The kernel reads ahead what nobody asks for",
+    explanation: "Reads are small and at random offsets, but the kernel takes some of them for a sequence and reads \
+                  ahead. These bytes are not used before they are evicted.",
+    change: "Call os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM) after opening the file.",
+    check: "Bytes read from storage are near the bytes asked for.",
+    judge: |job, _| by_epoch(job, |pass| read_ahead(job, pass)),
+};
+
+fn read_ahead(job: &Job<'_>, pass: &Pass<'_>) -> Look {
+    let (Some(size), Some(sequential)) = (pass.read_size(), pass.sequential()) else {
+        return Look::unknown("No reads were recorded.");
+    };
+    let Some(issued) = pass.row.issued_bytes else {
+        return Look::unknown("Bytes read from storage are not known.");
+    };
+    // Storage is read in pages.
+    let reads = pass.row.io.reads.count as f64;
+    let asked = (pass.asked() as f64).max(reads.min(pass.asked() as f64) * PAGE);
+    let times = ratio(issued as f64, asked);
+    let large = job.file_bytes().is_some_and(|file| file >= 8.0 * size as f64);
+    let random = size < 128 << 10 && sequential < 0.3 && pass.reads_per_open() > 4.0 && large;
+    if times <= 1.5 || !random || pass.has_mappings() || issued < 1 << 20 {
+        return Look::not(times, format!("{} times the asked bytes were read from storage.", factor(times)));
+    }
+    let ahead = job.observed.storage.iter().find_map(|row| row.read_ahead_kb);
+    let setting =
+        ahead.map_or(String::new(), |kb| format!(" Read-ahead of the device is {}.", bytes(kb << 10)));
+    let evidence = format!(
+        "{} were read from storage for {} that were asked for, in reads of {} or less.{setting}",
+        bytes(issued),
+        bytes(pass.asked()),
+        bytes(size)
+    );
+    Case::of(pass, times, evidence)
+        .figure("issued_bytes", issued as f64)
+        .figure("asked_bytes", pass.asked() as f64)
+        .figure("times_asked", times)
+        .figure_if("read_ahead_kb", ahead.map(|kb| kb as f64))
+        .cost(pass.saved(pass.file() * (1.0 - 1.0 / times)))
+        .sites()
+        .into()
+}
+
+pub(super) const CACHE_TOO_SMALL: Rule = Rule {
+    name: "cache-too-small",
+    severity: Severity::Cost,
+    about: "The data set would nearly fit into memory, but each epoch reads it from storage again.",
+    needs: &[Need::Calls, Need::Issued, Need::Epochs],
+    loss: Loss::Input,
+    explained_by: &["mmap-amplification", "read-ahead-amplification"],
+    title: "The page cache is a little too small",
+    explanation: "The kernel evicts files before the next epoch reads them, because the memory (or the limit of the \
+                  control group) does not hold the data set and the job together.",
+    change: "Give the job more memory (the limit of the container), or make the data set or the job smaller.",
+    check: "Later epochs read little from storage.",
+    judge: |job, _| by_rank(job, |rank| cache(job, rank)),
+};
+
+fn cache(job: &Job<'_>, rank: &Rank<'_>) -> Look {
+    let host = &job.observed.host;
+    let memory = host.memory_limit_bytes.into_iter().chain(host.memory_bytes).min();
+    let (Some(memory), Some(refault)) = (memory.filter(|bytes| *bytes > 0), host.refault_bytes) else {
+        return Look::unknown("Memory, or what was evicted from it, is not known.");
+    };
+    let set = job.observed.files.bytes;
+    let later = || rank.passes.iter().skip(1);
+    let least = later().map(|pass| pass.issued_share().unwrap_or(0.0)).fold(f64::INFINITY, f64::min);
+    if !least.is_finite() || job.observed.files.direct > 0 {
+        return Look::unknown("There is only one epoch, or files are read past the page cache.");
+    }
+    let asked: u64 = later().map(|pass| pass.asked()).fold(0, u64::saturating_add);
+    let evicted = ratio(refault as f64, asked as f64);
+    if least < 0.8 || ratio(set as f64, memory as f64) >= 1.2 || set == 0 || evicted < 0.1 {
+        let figures = format!("Later epochs read {} or more of their bytes from storage", percent(least));
+        return Look::not(least.min(1.0), format!("{figures}; {} were evicted before.", percent(evicted)));
+    }
+    let evidence = format!(
+        "Each epoch reads {} or more from storage, though the files ({}) are less than 1.2 x the memory ({}); {} had \
+         been evicted shortly before.",
+        percent(least.min(1.0)),
+        bytes(set),
+        bytes(memory),
+        bytes(refault)
+    );
+    let epochs = rank.passes.len().max(1) as f64;
+    Case::of_rank(rank, least, evidence)
+        .certainty(Certainty::Medium)
+        .figure("files_bytes", set as f64)
+        .figure("memory_bytes", memory as f64)
+        .figure("refault_bytes", refault as f64)
+        .cost(later().map(|pass| pass.saved(pass.file())).sum::<f64>() / epochs)
+        .into()
+}
+
+pub(super) const SHARED_MEMORY_FULL: Rule = Rule {
+    name: "shared-memory-full",
+    severity: Severity::Cost,
+    about: "Batches fill /dev/shm, or a worker was ended by SIGBUS.",
+    needs: &[],
+    loss: Loss::Risk,
+    explained_by: &[],
+    title: "Shared memory is nearly full",
+    explanation: "Workers hand over batches in /dev/shm. When it is full, a worker ends with SIGBUS and the job with \
+                  'DataLoader worker is killed by signal: Bus error'.",
+    change: "Give the container more shared memory (docker run --shm-size=8g), or use fewer workers, less prefetch or \
+             smaller batches.",
+    check: "Less than 80 % of /dev/shm is used, and no worker ends by SIGBUS.",
+    judge: shared_memory,
+};
+
+fn shared_memory(job: &Job<'_>, _: &Known) -> Answer {
+    let host = &job.observed.host;
+    let killed = job.observed.processes.iter().filter(|process| process.signal == Some(SIGBUS)).count();
+    let size = host.shm_bytes.filter(|bytes| *bytes > 0);
+    let share = size.zip(host.shm_used_bytes).map(|(size, used)| ratio(used as f64, size as f64));
+    if killed == 0 && share.is_none() {
+        return Answer::Unknown("The use of /dev/shm is not known.".to_owned());
+    }
+    let share = share.unwrap_or(0.0);
+    if killed == 0 && share <= 0.8 {
+        return Answer::Not(format!("{} of /dev/shm was used at most.", percent(share)));
+    }
+    let by_signal =
+        if killed > 0 { format!(" {killed} processes were ended by SIGBUS.") } else { String::new() };
+    let of = size.map_or(String::new(), |size| format!(" of {}", bytes(size)));
+    let used = bytes(host.shm_used_bytes.unwrap_or(0));
+    Case::of_job(share, format!("{used}{of} in /dev/shm were used at most.{by_signal}"))
+        .figure("used_share", share)
+        .figure("ended_by_sigbus", killed as f64)
+        .limit("Other programs may use /dev/shm as well.")
+        .found()
+}
+
+pub(super) const CHECKPOINT_BLOCKS: Rule = Rule {
+    name: "checkpoint-blocks",
+    severity: Severity::Cost,
+    about: "Training stands still while checkpoints are written, or reads are slow meanwhile.",
+    needs: &[],
+    loss: Loss::Time,
+    explained_by: &[],
+    title: "Checkpoints stop the training",
+    explanation: "The training process writes and flushes checkpoints itself, and computes nothing meanwhile.",
+    change: "Copy the state and write it in another thread or process (asynchronous checkpoints), to other storage \
+             than the data, or less often.",
+    check: "Time of the training process in writing and flushing is below 5 % of the epoch.",
+    judge: |job, _| by_rank(job, checkpoints),
+};
+
+fn checkpoints(rank: &Rank<'_>) -> Look {
+    let rows = || rank.passes.iter().map(|pass| pass.row);
+    let spent: f64 = rows().map(|row| row.checkpoint_ns.seconds()).sum();
+    let written: u64 = rows().map(|row| row.checkpoint_bytes).fold(0, u64::saturating_add);
+    let wall: f64 = rank.passes.iter().map(Pass::wall).sum();
+    let share = ratio(spent, wall).min(1.0);
+    let epochs = rank.passes.len().max(1) as f64;
+    let slower = rows().filter(|row| row.read_times_in_checkpoints.count() >= 8).filter_map(|row| {
+        let (inside, all) = (row.read_times_in_checkpoints.quantile(0.5)?, row.read_times.quantile(0.5)?);
+        Some(ratio(inside as f64, all as f64))
+    });
+    let slower = slower.fold(0.0, f64::max);
+    // Log files are small.
+    if written < 1 << 20 || (share <= 0.05 && !(slower > 2.0 && share > 0.02)) {
+        return Look::not(share, format!("Checkpoints take {} of the time.", percent(share)));
+    }
+    let reads = if slower > 2.0 {
+        format!(" Reads take {} x as long meanwhile.", factor(slower))
+    } else {
+        String::new()
+    };
+    let evidence = format!(
+        "Writing {} takes {} of {} per epoch.{reads}",
+        bytes_of(written as f64 / epochs),
+        seconds(spent / epochs),
+        seconds(wall / epochs)
+    );
+    Case::of_rank(rank, share, evidence)
+        .figure("checkpoint_seconds_per_epoch", spent / epochs)
+        .figure("checkpoint_bytes_per_epoch", written as f64 / epochs)
+        .figure("share", share)
+        .cost((spent / epochs).min(wall / epochs))
+        .into()
+}

@@ -1,0 +1,121 @@
+//! Rules that tell what is worth knowing and ask for no change.
+
+use model::observed::Severity;
+use model::units::counted;
+
+use super::job::{Job, Rank};
+use super::rule::{Answer, Case, Known, Look, Loss, Need, Rule, by_rank};
+use super::text::{bytes, percent, seconds};
+
+pub(super) const NOT_INPUT_BOUND: Rule = Rule {
+    name: "not-input-bound",
+    severity: Severity::Note,
+    about: "The training process waits for less than 2 % of the time.",
+    needs: &[Need::Waits],
+    loss: Loss::Input,
+    explained_by: &[],
+    title: "The job does not wait for its input",
+    explanation: "Batches are loaded before they are asked for. Faster storage or loading makes this job no faster.",
+    change: "Nothing.",
+    check: "Waits stay below 2 % of the time.",
+    judge: not_input_bound,
+};
+
+fn not_input_bound(job: &Job<'_>, _: &Known) -> Answer {
+    let Some((rank, wait)) = job.longest_wait() else {
+        return Answer::Unknown("No waits were observed.".to_owned());
+    };
+    let part = if wait.steady { " after the first batches" } else { "" };
+    let evidence = format!(
+        "Rank {} waited {} of {} ({}) for batches{part}.",
+        rank.rank,
+        seconds(wait.seconds),
+        seconds(wait.of),
+        percent(wait.share)
+    );
+    if wait.share >= super::SMALL {
+        return Answer::Not(evidence);
+    }
+    let case = Case::of_rank(rank, 1.0 - wait.share, evidence).figure("wait_share", wait.share);
+    let case = case.figure("batches", wait.batches as f64);
+    case.limit_if(!wait.steady, "There are few batches: the start counts as well.").found()
+}
+
+pub(super) const SERVED_FROM_PAGE_CACHE: Rule = Rule {
+    name: "served-from-page-cache",
+    severity: Severity::Note,
+    about: "After the first epoch the data comes from the page cache.",
+    needs: &[Need::Calls, Need::Issued],
+    loss: Loss::Risk,
+    explained_by: &[],
+    title: "Data comes from the page cache",
+    explanation: "The files fit into memory, and the kernel keeps them. The speed of these epochs is not that of the \
+                  storage.",
+    change: "Nothing for a job; a benchmark of the storage needs a larger data set or an empty cache.",
+    check: "Bytes read from storage per epoch.",
+    judge: |job, _| by_rank(job, from_cache),
+};
+
+fn from_cache(rank: &Rank<'_>) -> Look {
+    let shares: Vec<f64> = rank.passes.iter().filter_map(|pass| pass.issued_share()).collect();
+    let (Some(first), Some((last, later))) = (rank.first(), shares.split_last()) else {
+        return Look::unknown("Bytes read from storage are not known.");
+    };
+    let most = later.iter().skip(1).copied().fold(*last, f64::max);
+    if most >= 0.1 {
+        return Look::not(
+            1.0 - most,
+            format!("Epochs read up to {} of their bytes from storage.", percent(most)),
+        );
+    }
+    let evidence = format!(
+        "Epoch {} took {} from storage for {} asked; later ones took {} or less of what they asked.",
+        first.row.epoch,
+        first.row.issued_bytes.map_or("an unknown amount".to_owned(), bytes),
+        bytes(first.asked()),
+        percent(most)
+    );
+    Case::of_rank(rank, 1.0 - most, evidence).figure("issued_share_later", most).into()
+}
+
+pub(super) const WRONG_STORAGE: Rule = Rule {
+    name: "wrong-storage",
+    severity: Severity::Note,
+    about: "Data files are on a network file system or in a container's layers.",
+    needs: &[Need::Storage],
+    loss: Loss::Risk,
+    explained_by: &[],
+    title: "Data files are not on local storage",
+    explanation: "Each call on a network file system can be a request to a server, and the layers of a container are \
+                  slow to open files in.",
+    change: "Copy the data to a local disk before training if it fits.",
+    check: "The file system of the data files in this report.",
+    judge: wrong_storage,
+};
+
+fn wrong_storage(job: &Job<'_>, _: &Known) -> Answer {
+    const REMOTE: &[&str] = &[
+        "nfs",
+        "cifs",
+        "smb",
+        "lustre",
+        "ceph",
+        "gpfs",
+        "beegfs",
+        "glusterfs",
+        "9p",
+        "fuse",
+        "overlay",
+        "afs",
+    ];
+    let remote = |name: &str| REMOTE.iter().any(|kind| name.starts_with(kind));
+    let Some(row) = job.observed.storage.iter().find(|row| remote(&row.file_system) && row.bytes > 0) else {
+        return Answer::Not(format!(
+            "{} examined.",
+            counted(job.observed.storage.len() as u64, "file system")
+        ));
+    };
+    let place = if row.mount.is_empty() { String::new() } else { format!(" at {}", row.mount) };
+    let evidence = format!("{} of data are on {}{place}.", bytes(row.bytes), row.file_system);
+    Case::of_job(row.bytes as f64, evidence).figure("bytes", row.bytes as f64).found()
+}

@@ -1,0 +1,399 @@
+//! Reads the rings of all processes and passes their events on in order of time.
+//!
+//! Of each process, only a window of events is held: the rest stays in its ring until its turn. The window is there
+//! because threads of a process can write their events in another order than that in which their calls ended.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+
+use super::calibrate::Costs;
+use super::clock;
+use super::job::Reaped;
+use super::memory::{Entry, Ring, SlotMemory, SlotStart, SlotTotals};
+use super::noticed::Noticed;
+use super::proc;
+use super::sampler::Watched;
+use crate::event::{ProcessEnd, ProcessIndex, ProcessStart, Sample, Seen, Sink};
+use crate::layout::{Op, TextKind};
+
+/// Events that are held of one process, and of all of them.
+const WINDOW: usize = 4096;
+const WINDOWS: usize = 256 << 10;
+/// Processes that are looked up in /proc in one round.
+const LOOKUPS: usize = 256;
+/// An event that a living process does not complete within this time is skipped: its thread has left the call.
+const STALLED_NS: u64 = 2_000_000_000;
+
+/// What waits for its turn, by time.
+#[derive(Debug, PartialEq, Eq)]
+struct Waiting {
+    at_ns: u64,
+    /// Keeps the order of entries with the same time.
+    number: u64,
+    what: What,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum What {
+    Start(Box<ProcessStart>),
+    Event(Seen),
+    Text { kind: TextKind, id: u64, device: u32, text: Box<str> },
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Waiting) -> std::cmp::Ordering {
+        (self.at_ns, self.number).cmp(&(other.at_ns, other.number))
+    }
+}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Waiting) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The end of a process.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gone {
+    at_ns: u64,
+    signal: Option<i32>,
+}
+
+/// One image of a process.
+#[derive(Debug)]
+struct Image {
+    memory: SlotMemory,
+    pid: u32,
+    /// From the start of the job.
+    start_ns: u64,
+    /// Its start according to /proc.
+    identity: Option<u64>,
+    waiting: BinaryHeap<Reverse<Waiting>>,
+    entries: u64,
+    /// Set when its start was passed on.
+    index: Option<ProcessIndex>,
+    gone: Option<Gone>,
+    exit_ns: Option<u64>,
+    stalled_ns: Option<u64>,
+    /// Whether it has mapped data files, or inherited such mappings.
+    maps: bool,
+}
+
+/// Sums over the images that ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sums {
+    pub(super) recorded: u64,
+    pub(super) calls: u64,
+    pub(super) opens: u64,
+    /// The largest share of the life of an image that observing it took.
+    pub(super) share: f64,
+}
+
+/// All rings.
+#[derive(Debug)]
+pub(super) struct Drain<'a> {
+    ring: &'a Ring,
+    origin: u64,
+    /// By number of the slot.
+    images: BTreeMap<usize, Image>,
+    processes: ProcessIndex,
+    /// The time of what was passed on last.
+    passed_ns: u64,
+    samples: VecDeque<Sample>,
+    looked_up: usize,
+    signals: HashMap<u32, i32>,
+    costs: Option<Costs>,
+    sums: Sums,
+    noticed: Noticed,
+}
+
+/// The start of the job and the present, of the clock.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    origin: u64,
+    now: u64,
+}
+
+impl Image {
+    fn new(memory: SlotMemory, start: SlotStart, origin: u64) -> Image {
+        let start_ns = start.started_ns.saturating_sub(origin);
+        let stat = proc::stat(start.pid);
+        let mut image = Image {
+            memory,
+            pid: start.pid,
+            start_ns,
+            identity: stat.map(|stat| stat.started),
+            waiting: BinaryHeap::new(),
+            entries: 0,
+            index: None,
+            gone: None,
+            exit_ns: None,
+            stalled_ns: None,
+            maps: false,
+        };
+        let SlotStart { pid, parent, executed, command, rank, ranks, .. } = start;
+        let start = ProcessStart { pid, parent, start_ns, executed, command, rank, ranks };
+        image.wait(start_ns, What::Start(Box::new(start)));
+        image
+    }
+
+    fn wait(&mut self, at_ns: u64, what: What) {
+        self.entries += 1;
+        self.waiting.push(Reverse(Waiting { at_ns, number: self.entries, what }));
+    }
+
+    fn next_ns(&self) -> Option<u64> {
+        self.waiting.peek().map(|next| next.0.at_ns)
+    }
+
+    /// Takes events out of the ring until `window` of them wait.
+    fn fill(&mut self, window: usize, span: Span, noticed: &mut Noticed) {
+        let skips = self.gone.is_some() || self.is_stalled(span.now);
+        let mut any = false;
+        while self.waiting.len() < window {
+            let Some(entry) = self.memory.next(skips) else { break };
+            any = true;
+            self.take(entry, span, noticed);
+        }
+        if any {
+            self.stalled_ns = None;
+            self.memory.publish_tail();
+        }
+    }
+
+    /// Whether the next event has been incomplete for long.
+    fn is_stalled(&mut self, now: u64) -> bool {
+        if !self.memory.is_behind() {
+            self.stalled_ns = None;
+            return false;
+        }
+        now.saturating_sub(*self.stalled_ns.get_or_insert(now)) > STALLED_NS
+    }
+
+    fn take(&mut self, entry: Entry, span: Span, noticed: &mut Noticed) {
+        // A time outside of the job's life is not one that the library wrote.
+        let time =
+            |at: u64| at.checked_sub(span.origin).filter(|_| at <= span.now.saturating_add(STALLED_NS));
+        match entry {
+            Entry::Nothing => {}
+            Entry::Event(mut event) => {
+                let Some(start_ns) = time(event.start_ns) else { return };
+                event.start_ns = start_ns;
+                if event.op == Op::Exit {
+                    self.exit_ns = Some(event.end_ns());
+                }
+                self.maps |= noticed.event(&event);
+                self.wait(event.end_ns(), What::Event(event));
+            }
+            Entry::Text { at_ns, kind, id, device, text } => {
+                let Some(at_ns) = time(at_ns) else { return };
+                if kind == TextKind::Program {
+                    noticed.program(id, self.pid, at_ns, &text);
+                }
+                self.wait(at_ns, What::Text { kind, id, device, text });
+            }
+        }
+    }
+
+    /// Notices that the process is gone.
+    fn look_up(&mut self, now_ns: u64) {
+        let stat = proc::stat(self.pid).filter(|stat| Some(stat.started) == self.identity);
+        if self.gone.is_none() && stat.is_none_or(|stat| stat.is_dead()) {
+            let signal = stat.and_then(|stat| stat.signal);
+            self.gone = Some(Gone { at_ns: self.exit_ns.unwrap_or(now_ns), signal });
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        self.gone.is_some() && self.waiting.is_empty() && !self.memory.is_behind()
+    }
+}
+
+impl<'a> Drain<'a> {
+    pub(super) fn new(ring: &'a Ring, origin: u64, costs: Option<Costs>) -> Drain<'a> {
+        Drain {
+            ring,
+            origin,
+            images: BTreeMap::new(),
+            processes: 0,
+            passed_ns: 0,
+            samples: VecDeque::new(),
+            looked_up: 0,
+            signals: HashMap::new(),
+            costs,
+            sums: Sums::default(),
+            noticed: Noticed::default(),
+        }
+    }
+
+    pub(super) fn sums(&self) -> Sums {
+        self.sums
+    }
+
+    pub(super) fn noticed(&mut self) -> &mut Noticed {
+        &mut self.noticed
+    }
+
+    /// Processes that exist and that the sink knows.
+    pub(super) fn watched(&self) -> Vec<Watched> {
+        let living = self.images.values().filter(|image| image.gone.is_none());
+        let one = |image: &Image| Some(Watched { index: image.index?, pid: image.pid, maps: image.maps });
+        living.filter_map(one).collect()
+    }
+
+    pub(super) fn add_samples(&mut self, samples: impl IntoIterator<Item = Sample>) {
+        self.samples.extend(samples);
+    }
+
+    /// Whether all processes are gone and everything was passed on.
+    pub(super) fn is_done(&self) -> bool {
+        self.images.is_empty()
+    }
+
+    /// A child of this process ended.
+    pub(super) fn ended(&mut self, reaped: &Reaped) {
+        if let Some(signal) = reaped.exit.signal {
+            self.signals.insert(reaped.pid, signal);
+        }
+    }
+
+    /// Finds new processes, and those that are gone.
+    fn look(&mut self, now_ns: u64) {
+        for number in self.ring.claimed() {
+            if self.images.contains_key(&number) {
+                continue;
+            }
+            // Without address space for it, the process is not observed.
+            let Ok(memory) = self.ring.slot(number) else { continue };
+            let Some(start) = memory.start() else { continue };
+            self.noticed.start(&start, self.origin);
+            let parent = start.parent;
+            let mut image = Image::new(memory, start, self.origin);
+            image.maps = self.images.values().any(|other| other.pid == parent && other.maps);
+            // `exec` ends the image before.
+            for other in self.images.values_mut().filter(|other| other.pid == image.pid) {
+                other.gone.get_or_insert(Gone { at_ns: image.start_ns, signal: None });
+            }
+            self.images.insert(number, image);
+        }
+        let count = self.images.len();
+        let from = if self.looked_up >= count { 0 } else { self.looked_up };
+        for image in self.images.values_mut().skip(from).take(LOOKUPS) {
+            image.look_up(now_ns);
+        }
+        self.looked_up = from + LOOKUPS;
+    }
+
+    /// Reads all rings, and passes on what ended before `horizon` (a time of the clock, as `now`).
+    pub(super) fn round(&mut self, sink: &mut dyn Sink, now: u64, horizon: u64) {
+        self.look(now.saturating_sub(self.origin));
+        let horizon_ns = horizon.saturating_sub(self.origin);
+        let span = Span { origin: self.origin, now };
+        let window = (WINDOWS / self.images.len().max(1)).clamp(64, WINDOW);
+        let mut order = BinaryHeap::new();
+        for (number, image) in &mut self.images {
+            image.fill(window, span, &mut self.noticed);
+            order.extend(image.next_ns().map(|at_ns| Reverse((at_ns, *number))));
+        }
+        while let Some(Reverse((_, number))) = order.pop() {
+            let limit = order.peek().map_or(u64::MAX, |next| next.0.0);
+            let Some(mut image) = self.images.remove(&number) else { continue };
+            self.pass(sink, &mut image, limit.min(horizon_ns), window, span);
+            // A refilled window can begin before the limit again: then it is its turn once more.
+            order.extend(image.next_ns().filter(|at| *at <= horizon_ns).map(|at| Reverse((at, number))));
+            self.images.insert(number, image);
+        }
+        self.pass_samples(sink, horizon_ns);
+        self.end_drained(sink);
+    }
+
+    /// Passes on what waits of one image up to a time.
+    fn pass(&mut self, sink: &mut dyn Sink, image: &mut Image, limit_ns: u64, window: usize, span: Span) {
+        while image.next_ns().is_some_and(|at| at <= limit_ns) {
+            let Some(Reverse(next)) = image.waiting.pop() else { break };
+            self.pass_samples(sink, next.at_ns);
+            // A thread that was interrupted between its call and its event: it is passed on as if it had ended now.
+            let late_ns = self.passed_ns.saturating_sub(next.at_ns);
+            self.passed_ns = self.passed_ns.max(next.at_ns);
+            match (next.what, image.index) {
+                (What::Start(start), _) => {
+                    image.index = Some(self.processes);
+                    self.processes += 1;
+                    sink.process(&start);
+                }
+                (What::Event(mut event), Some(index)) => {
+                    event.start_ns += late_ns;
+                    sink.event(index, &event);
+                }
+                (What::Text { kind, id, device, text }, Some(index)) => {
+                    sink.text(index, kind, id, device, &text);
+                }
+                // What an image wrote before its start.
+                (_, None) => {}
+            }
+            if image.waiting.len() < window / 2 {
+                image.fill(window, span, &mut self.noticed);
+            }
+        }
+    }
+
+    fn pass_samples(&mut self, sink: &mut dyn Sink, limit_ns: u64) {
+        while self.samples.front().is_some_and(|sample| sample.at_ns <= limit_ns) {
+            let Some(mut sample) = self.samples.pop_front() else { break };
+            sample.at_ns = sample.at_ns.max(self.passed_ns);
+            self.passed_ns = sample.at_ns;
+            sink.sample(&sample);
+        }
+    }
+
+    /// Ends images that are gone and read to the end.
+    fn end_drained(&mut self, sink: &mut dyn Sink) {
+        let drained = self.images.extract_if(.., |_, image| image.is_drained());
+        for (number, image) in drained.collect::<Vec<_>>() {
+            self.end(sink, &image);
+            drop(image);
+            self.ring.free(number);
+        }
+    }
+
+    fn end(&mut self, sink: &mut dyn Sink, image: &Image) {
+        let SlotTotals { all, data, dropped, untracked, uring, recorded, calls, opens } =
+            image.memory.totals();
+        let gone = image.gone.unwrap_or_default();
+        self.sums.recorded = self.sums.recorded.saturating_add(recorded);
+        self.sums.calls = self.sums.calls.saturating_add(calls);
+        self.sums.opens = self.sums.opens.saturating_add(opens);
+        let end_ns = gone.at_ns.max(image.start_ns);
+        if let Some(costs) = self.costs {
+            let added = costs.per_call * calls as f64 + costs.per_open * opens as f64;
+            let life = end_ns.saturating_sub(image.start_ns).max(1);
+            self.sums.share = self.sums.share.max(added / life as f64).min(1.0);
+        }
+        let Some(index) = image.index else { return };
+        let end = ProcessEnd {
+            end_ns,
+            all,
+            data,
+            events_dropped: dropped,
+            untracked_calls: untracked,
+            uring,
+            signal: gone.signal.or_else(|| self.signals.get(&image.pid).copied()),
+        };
+        sink.end(index, &end);
+    }
+
+    /// Passes on everything, also of processes that still run.
+    pub(super) fn finish(&mut self, sink: &mut dyn Sink) {
+        let now = clock::now();
+        self.look(now.saturating_sub(self.origin));
+        for image in self.images.values_mut() {
+            let at_ns = now.saturating_sub(self.origin);
+            image.gone.get_or_insert(Gone { at_ns, signal: None });
+        }
+        self.round(sink, now, u64::MAX);
+        for (_, image) in std::mem::take(&mut self.images) {
+            self.end(sink, &image);
+        }
+        self.pass_samples(sink, u64::MAX);
+    }
+}

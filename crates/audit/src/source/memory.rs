@@ -1,0 +1,392 @@
+//! The memory that the processes of a job write to, from feedline's side: makes it, reads events and totals, and
+//! frees slots. No number in it is trusted: a job can overwrite its own slot.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::Duration;
+
+use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
+use model::observed::{Calls, IoCounts};
+use model::units::Nanos;
+
+use crate::event::Seen;
+use crate::layout::{
+    CLAIMED, COMMAND_BYTES, CONTROL_BYTES, Control, EVENT_BYTES, EVENTS, Event, FREE, HEADER_BYTES, MAGIC,
+    OPS, Op, OpTotals, RING_BYTES, SLOT_BYTES, SlotHeader, TEXT_BYTES, TEXT_PARTS, TextKind, VERSION,
+    slot_offset,
+};
+
+/// Consumed events after which their pages leave the memory of this process.
+const EVENTS_PER_RELEASE: u64 = EVENTS as u64 / 4;
+
+/// The whole memory.
+#[derive(Debug)]
+pub(super) struct Ring {
+    file: File,
+    control: MmapRaw,
+}
+
+/// A file in memory without a name.
+pub(super) fn memory_file(name: &std::ffi::CStr, flags: libc::c_uint) -> io::Result<File> {
+    // SAFETY: the name ends with a NUL byte.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), flags | libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// The path by which other processes reach a descriptor of this one.
+pub(super) fn descriptor_path(file: &File) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
+}
+
+impl Ring {
+    pub(super) fn new() -> io::Result<Ring> {
+        let file = memory_file(c"feedline-audit", 0)?;
+        file.set_len(RING_BYTES as u64)?;
+        let control = MmapOptions::new().len(CONTROL_BYTES).map_raw(&file)?;
+        let ring = Ring { file, control };
+        ring.control().version.store(VERSION, Relaxed);
+        ring.control().magic.store(MAGIC, Release);
+        Ok(ring)
+    }
+
+    pub(super) fn path(&self) -> String {
+        descriptor_path(&self.file)
+    }
+
+    fn control(&self) -> &Control {
+        // SAFETY: mapped as long as `self`, large enough and aligned; all fields are atomic.
+        unsafe { &*self.control.as_ptr().cast::<Control>() }
+    }
+
+    pub(super) fn set_sample_bits(&self, bits: u32) {
+        self.control().sample_bits.store(bits, Relaxed);
+    }
+
+    /// Processes that found no free slot.
+    pub(super) fn refused(&self) -> u32 {
+        self.control().refused.load(Relaxed)
+    }
+
+    /// Numbers of the slots that processes have taken.
+    pub(super) fn claimed(&self) -> Vec<usize> {
+        let states = self.control().states.iter().enumerate();
+        states.filter(|(_, state)| state.load(Acquire) == CLAIMED).map(|(number, _)| number).collect()
+    }
+
+    pub(super) fn slot(&self, number: usize) -> io::Result<SlotMemory> {
+        let memory =
+            MmapOptions::new().offset(slot_offset(number) as u64).len(SLOT_BYTES).map_raw(&self.file)?;
+        Ok(SlotMemory { memory, tail: 0, released: 0 })
+    }
+
+    /// Gives the slot of a process that is gone to the next one, without its content.
+    pub(super) fn free(&self, number: usize) {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let (offset, length) = (slot_offset(number) as libc::off64_t, SLOT_BYTES as libc::off64_t);
+        // SAFETY: changes the content of a file that only mappings of atomic numbers refer to.
+        let done = unsafe { libc::fallocate64(self.file.as_raw_fd(), mode, offset, length) };
+        // A slot with the events of another process must not be used again.
+        if let (0, Some(state)) = (done, self.control().states.get(number)) {
+            state.store(FREE, Release);
+        }
+    }
+
+    /// The word that changes when this process is to read at once.
+    pub(super) fn wake_word(&self) -> &AtomicU32 {
+        &self.control().wake
+    }
+
+    /// Wakes whoever is in [`Ring::wait`].
+    pub(super) fn wake(&self) {
+        let word = self.wake_word();
+        word.fetch_add(1, Release);
+        // SAFETY: the word is mapped; other arguments are not used.
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX, 0, 0, 0) };
+    }
+
+    /// Waits until the word differs from `seen`, at most for `time`. Returns the word.
+    pub(super) fn wait(&self, seen: u32, time: Duration) -> u32 {
+        let limit = libc::timespec {
+            tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: time.subsec_nanos().into(),
+        };
+        let word = self.wake_word();
+        // SAFETY: the word is mapped, and the kernel only reads `limit`.
+        unsafe {
+            libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, &raw const limit, 0, 0)
+        };
+        word.load(Acquire)
+    }
+}
+
+/// One slot, with the position up to which it was read.
+#[derive(Debug)]
+pub(super) struct SlotMemory {
+    memory: MmapRaw,
+    tail: u64,
+    /// The position up to which pages left the memory of this process.
+    released: u64,
+}
+
+/// What stands in the header of a slot.
+#[derive(Clone, Debug)]
+pub(super) struct SlotStart {
+    pub(super) pid: u32,
+    pub(super) parent: u32,
+    pub(super) started_ns: u64,
+    pub(super) executed: bool,
+    pub(super) command: String,
+    pub(super) rank: Option<u64>,
+    pub(super) ranks: Option<u64>,
+}
+
+/// What stands at one position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    Event(Seen),
+    Text {
+        at_ns: u64,
+        kind: TextKind,
+        id: u64,
+        device: u32,
+        text: Box<str>,
+    },
+    /// Nothing that makes sense.
+    Nothing,
+}
+
+/// Totals of a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SlotTotals {
+    pub(super) all: IoCounts,
+    pub(super) data: IoCounts,
+    pub(super) dropped: u64,
+    pub(super) untracked: u64,
+    pub(super) uring: bool,
+    /// Bytes that calls returned and that the kernel counts in `rchar`.
+    pub(super) recorded: u64,
+    /// Calls of any kind but opens and closes, and opens.
+    pub(super) calls: u64,
+    pub(super) opens: u64,
+}
+
+/// Operations by their number.
+const ALL_OPS: [Op; OPS] = [
+    Op::Open,
+    Op::Read,
+    Op::BufferedRead,
+    Op::Write,
+    Op::Close,
+    Op::Seek,
+    Op::Stat,
+    Op::List,
+    Op::ListEntry,
+    Op::Map,
+    Op::Unmap,
+    Op::Advise,
+    Op::Sync,
+    Op::Poll,
+    Op::Receive,
+    Op::Rename,
+    Op::Unlink,
+    Op::Fork,
+    Op::Spawn,
+    Op::Thread,
+    Op::Move,
+    Op::Uring,
+    Op::Mark,
+    Op::Text,
+    Op::Exit,
+];
+
+fn text_kind(number: u8) -> Option<TextKind> {
+    let all = [TextKind::Path, TextKind::Site, TextKind::Note, TextKind::Folder, TextKind::Program];
+    all.into_iter().find(|kind| *kind as u8 == number)
+}
+
+fn calls(totals: &OpTotals) -> Calls {
+    Calls {
+        count: totals.calls.load(Relaxed),
+        bytes: totals.bytes.load(Relaxed),
+        ns: Nanos(totals.ns.load(Relaxed)),
+        errors: totals.errors.load(Relaxed),
+    }
+}
+
+/// The sum of two totals of a slot, which may be any numbers.
+fn sum(one: Calls, other: Calls) -> Calls {
+    Calls {
+        count: one.count.saturating_add(other.count),
+        bytes: one.bytes.saturating_add(other.bytes),
+        ns: one.ns + other.ns,
+        errors: one.errors.saturating_add(other.errors),
+    }
+}
+
+fn io_counts(totals: &[OpTotals; OPS]) -> IoCounts {
+    let of = |op: Op| totals.get(op as usize).map(calls).unwrap_or_default();
+    IoCounts {
+        opens: of(Op::Open),
+        reads: sum(of(Op::Read), of(Op::BufferedRead)),
+        closes: of(Op::Close),
+        seeks: of(Op::Seek),
+        stats: of(Op::Stat),
+        listings: of(Op::List),
+        maps: of(Op::Map),
+        writes: of(Op::Write),
+        syncs: of(Op::Sync),
+        ..IoCounts::default()
+    }
+}
+
+impl SlotMemory {
+    fn header(&self) -> &SlotHeader {
+        // SAFETY: mapped as long as `self`, large enough and aligned; all fields but `command` are atomic, and that
+        // one is read by pointer only.
+        unsafe { &*self.memory.as_ptr().cast::<SlotHeader>() }
+    }
+
+    /// The header, if the process has completed it.
+    pub(super) fn start(&self) -> Option<SlotStart> {
+        let header = self.header();
+        let started_ns = header.started_ns.load(Acquire);
+        if started_ns == 0 {
+            return None;
+        }
+        let length = (header.command_bytes.load(Relaxed) as usize).min(COMMAND_BYTES);
+        let from = (&raw const header.command).cast::<u8>();
+        // SAFETY: within the array.
+        let command: Vec<u8> = (0..length).map(|at| unsafe { from.add(at).read_volatile() }).collect();
+        let command = String::from_utf8_lossy(&command);
+        let known = |number: i64| u64::try_from(number).ok();
+        Some(SlotStart {
+            pid: header.pid.load(Relaxed),
+            parent: header.parent.load(Relaxed),
+            started_ns,
+            executed: header.executed.load(Relaxed) != 0,
+            command: command.trim_end_matches('\0').replace('\0', " "),
+            rank: known(header.rank.load(Relaxed)),
+            ranks: known(header.ranks.load(Relaxed)),
+        })
+    }
+
+    pub(super) fn totals(&self) -> SlotTotals {
+        let header = self.header();
+        let of = |op: Op| header.totals.get(op as usize).map(calls).unwrap_or_default();
+        let moved = [Op::Read, Op::BufferedRead, Op::Move].map(|op| of(op).bytes);
+        let opens = of(Op::Open).count;
+        let not_counted = [Op::Open, Op::Close, Op::Text];
+        let others = ALL_OPS.into_iter().filter(|op| !not_counted.contains(op));
+        SlotTotals {
+            all: io_counts(&header.totals),
+            data: io_counts(&header.data),
+            dropped: header.dropped.load(Relaxed),
+            untracked: header.untracked.load(Relaxed),
+            uring: of(Op::Uring).count > 0,
+            recorded: moved.into_iter().fold(0, u64::saturating_add),
+            calls: others.map(|op| of(op).count).fold(0, u64::saturating_add),
+            opens,
+        }
+    }
+
+    /// The words of the event at a position, if it was published.
+    fn published(&self, position: u64) -> Option<[u64; 8]> {
+        let index = (position % EVENTS as u64) as usize;
+        // SAFETY: within the slot, and aligned like the slot. All of it is read as atomic numbers, since a job can
+        // write there at any time.
+        let words = unsafe {
+            let at = self.memory.as_ptr().add(HEADER_BYTES + index * EVENT_BYTES);
+            let seq = &*at.cast::<AtomicU32>();
+            if seq.load(Acquire) != position.wrapping_add(1) as u32 {
+                return None;
+            }
+            &*at.cast::<[AtomicU64; 8]>()
+        };
+        Some(words.each_ref().map(|word| word.load(Relaxed)))
+    }
+
+    /// The next entry. `None`: there is no further one yet. Of a process that is gone, positions that it did not
+    /// complete are skipped.
+    pub(super) fn next(&mut self, is_gone: bool) -> Option<Entry> {
+        if let Some(words) = self.published(self.tail) {
+            return Some(self.entry(words));
+        }
+        if !is_gone || !self.is_behind() {
+            return None;
+        }
+        self.tail = self.tail.wrapping_add(1);
+        Some(Entry::Nothing)
+    }
+
+    /// Whether the process reserved positions that were not read.
+    pub(super) fn is_behind(&self) -> bool {
+        let ahead = self.header().head.load(Relaxed).wrapping_sub(self.tail);
+        (1..=EVENTS as u64).contains(&ahead)
+    }
+
+    fn entry(&mut self, words: [u64; 8]) -> Entry {
+        // SAFETY: the same size, and every pattern of bits is an `Event`.
+        let event: Event = unsafe { std::mem::transmute(words) };
+        let position = self.tail;
+        self.tail = position.wrapping_add(1);
+        match ALL_OPS.get(usize::from(event.op)) {
+            None => Entry::Nothing,
+            Some(Op::Text) => self.text(position, &event),
+            Some(op) => Entry::Event(Seen {
+                op: *op,
+                kind: event.kind,
+                flags: event.flags,
+                tid: event.tid,
+                fd: event.fd,
+                start_ns: event.start_ns,
+                duration_ns: event.duration_ns.into(),
+                file: event.file,
+                device: event.device,
+                offset: event.offset,
+                asked: event.asked,
+                result: event.result,
+            }),
+        }
+    }
+
+    /// A text, whose bytes stand in the positions after its event.
+    fn text(&mut self, position: u64, event: &Event) -> Entry {
+        let length = usize::try_from(event.asked).unwrap_or(usize::MAX).min(TEXT_BYTES * TEXT_PARTS);
+        let mut bytes = Vec::with_capacity(length.next_multiple_of(TEXT_BYTES));
+        for part in 1..=length.div_ceil(TEXT_BYTES) as u64 {
+            let Some(words) = self.published(position.wrapping_add(part)) else { break };
+            let all: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
+            bytes.extend(all.into_iter().skip(EVENT_BYTES - TEXT_BYTES));
+            self.tail = self.tail.wrapping_add(1);
+        }
+        bytes.truncate(length);
+        match text_kind(event.kind) {
+            None => Entry::Nothing,
+            Some(kind) => Entry::Text {
+                at_ns: event.start_ns,
+                kind,
+                id: event.file,
+                device: event.device,
+                text: String::from_utf8_lossy(&bytes).into(),
+            },
+        }
+    }
+
+    /// Lets the process use the positions that were read.
+    pub(super) fn publish_tail(&mut self) {
+        self.header().tail.store(self.tail, Release);
+        if self.tail.wrapping_sub(self.released) >= EVENTS_PER_RELEASE {
+            self.released = self.tail;
+            // If it fails, this process keeps more memory.
+            // SAFETY: only the page tables of this process change, since the memory is that of a file.
+            let _ = unsafe { self.memory.unchecked_advise(UncheckedAdvice::DontNeed) };
+        }
+    }
+}
