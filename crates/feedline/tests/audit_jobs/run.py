@@ -19,6 +19,7 @@ import tempfile
 FOLDER = pathlib.Path(__file__).resolve().parent
 NO_JOBS = {"draw", "run"}
 PYTHON = os.environ.get("FEEDLINE_AUDIT_PYTHON", "/usr/bin/python3")
+NOTES = ["not-input-bound", "served-from-page-cache"]
 NAMED_FIRST = 0.9
 TIME_LIMIT = 120
 
@@ -69,9 +70,9 @@ def judged(row):
     """Adds whether the planted fault is first, is anywhere, and which names are false alarms."""
     if "error" in row:
         return {**row, "first": False, "anywhere": False, "alarms": ["no result"]}
-    # A planted note (such as not-input-bound) is first when no fault is named.
     planted, named = row["finding"], row["faults"] + row["notes"]
-    is_note = planted in row["notes"]
+    # These are never more than notes: they are first when no fault is named. A fault that is only noted is not named.
+    is_note = planted in NOTES and planted in row["notes"]
     others = [name for name in row["faults"] if name != planted and name not in row["also_ok"]]
     first = is_note and not others if is_note else row["faults"][:1] == [planted]
     alarms = [] if planted else others

@@ -23,7 +23,7 @@ class Lines(IterableDataset):
 
 def main():
     order = ["order-never-changes", "stale-shards"]  # A stream of one file has one order.
-    job = draw.Job("one-file-many-workers", also_ok=["duplicate-reads", *order, *draw.LIMITS], healthy_ok=order)
+    job = draw.Job("duplicate-reads", also_ok=["one-file-many-workers", *order, *draw.LIMITS], healthy_ok=order)
     options = job.loader(workers=(2, 4), methods=("fork",), keep=True)
     count = job.draw("records", 400, 800)
     record = job.draw("record", 20_000, 50_000)
