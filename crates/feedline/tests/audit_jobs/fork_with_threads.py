@@ -5,6 +5,7 @@ time limit, so the job ends with its error. Healthy variant: the same thread wit
 the workers were forked.
 """
 
+import multiprocessing
 import os
 import sys
 import threading
@@ -65,6 +66,8 @@ def main():
     except RuntimeError as error:
         print(error, file=sys.stderr)
         sys.stderr.flush()
+        for worker in multiprocessing.active_children():  # They would wait for ever.
+            worker.kill()
         os._exit(1)
     stop.set()
 

@@ -34,7 +34,12 @@ def command(path, folder, seed, variant, *more):
 
 
 def called(arguments, env):
-    return subprocess.run(arguments, capture_output=True, text=True, env=env, timeout=TIME_LIMIT)
+    """Runs a command. Its output goes to files: a process that it leaves behind would hold a pipe open."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        done = subprocess.run(arguments, stdout=out, stderr=err, env=env, timeout=TIME_LIMIT)
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(arguments, done.returncode, out.read(), err.read())
 
 
 def audit(feedline, path, seed, variant):
