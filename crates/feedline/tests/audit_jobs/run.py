@@ -56,9 +56,13 @@ def audit(feedline, path, seed, variant):
             raise RuntimeError(f"{path.name} --prepare: {prepared.stderr}")
         options = ["--results", str(folder / "results"), "--name", "draw"]
         job = command(path, folder / "data", seed, variant)
-        done = called([feedline, "audit", *options, "--", *job], env)
+        row = {"job": path.stem, "seed": seed, "variant": variant, **json.loads(truth.stdout)}
+        try:
+            done = called([feedline, "audit", *options, "--", *job], env)
+        except subprocess.TimeoutExpired:
+            return {**row, "error": f"the audit did not end within {TIME_LIMIT} s"}
+        row["code"] = done.returncode
         found = sorted((folder / "results").glob("**/findings.json"))
-        row = {"job": path.stem, "seed": seed, "variant": variant, **json.loads(truth.stdout), "code": done.returncode}
         if len(found) != 1:
             row["error"] = f"{len(found)} files findings.json; {done.stderr[-2000:]}"
             return row
