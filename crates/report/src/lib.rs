@@ -10,6 +10,7 @@
 //!
 //! # Modules
 //!
+//! - [`audit`]: the figures of an observed job.
 //! - [`html`]: results as pages, one file each, which need no network.
 //! - [`openmetrics`]: live figures as text for Prometheus.
 //! - [`plot`]: plots as SVG, for pages and for print.
@@ -27,6 +28,7 @@
 //!   shows its slowest member or its sum.
 //! - Memory does not depend on the length of a trace.
 
+pub mod audit;
 pub mod html;
 pub mod openmetrics;
 pub mod plot;

@@ -5,6 +5,7 @@
 //! of other versions and damaged ones can be shown as far as they go. Every plot has its numbers as a table. Without
 //! JavaScript all of it can be read; with it, plots over time can be enlarged.
 
+mod audit;
 mod checkpoints;
 mod compare;
 mod doc;
@@ -16,6 +17,7 @@ mod run;
 mod study;
 mod time;
 
+pub use audit::{AuditDocuments, audit};
 pub use compare::{Difference, compare};
 pub use parts::{HtmlPage, Notice, PageTone};
 pub use run::{RunDocuments, run};

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use super::audit::FindingCard;
 use crate::plot::escaped;
 use crate::plot::{AxisScale, LinePlot, Plot, PlotMedium, ValueUnit};
 
@@ -70,6 +71,8 @@ pub(super) enum PageBlock {
     },
     Plot(Box<PlotBlock>),
     Cards(Vec<Card>),
+    /// Findings about a job.
+    Findings(Vec<FindingCard>),
     /// A text that is shown on request.
     Source {
         summary: String,
@@ -233,6 +236,7 @@ impl PageBlock {
                 let cards: String = cards.iter().map(Card::html).collect();
                 format!("<dl class=\"cards\">{cards}</dl>\n")
             }
+            PageBlock::Findings(cards) => cards.iter().map(FindingCard::html).collect(),
             PageBlock::Source { summary, text } => format!(
                 "<details><summary>{}</summary><pre tabindex=\"0\">{}</pre></details>\n",
                 escaped(summary),
@@ -258,6 +262,27 @@ impl Card {
             escaped(&cell.text),
             escaped(note),
         )
+    }
+}
+
+impl FindingCard {
+    fn html(&self) -> String {
+        let FindingCard { name, title, word, tone, cost, lines } = self;
+        let cost = cost
+            .as_ref()
+            .map_or(String::new(), |cost| format!(" <span class=\"price\">{}</span>", escaped(cost)));
+        let mut html = format!(
+            "<article class=\"fault {}\" data-finding=\"{name}\"><h3><span class=\"word\">{word}</span> {}{cost}</h3>\n\
+             <p class=\"name\"><code>{name}</code></p><dl>",
+            tone.class(),
+            escaped(title),
+            name = escaped(name),
+        );
+        for (label, text) in lines {
+            let text: Vec<String> = text.lines().map(|line| format!("<dd>{}</dd>", escaped(line))).collect();
+            let _ = write!(html, "<div><dt>{label}</dt>{}</div>", text.concat());
+        }
+        html + "</dl></article>\n"
     }
 }
 
