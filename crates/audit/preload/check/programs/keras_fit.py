@@ -13,6 +13,6 @@ data = data.batch(8)
 model = keras.Sequential([keras.layers.Dense(1)])
 model.compile(optimizer="sgd", loss="mse")
 seen = []
-model.fit(data, epochs=2, verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: seen.append(1))])
+model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: seen.append(1))])
 model.save(os.path.join(os.path.dirname(sys.argv[1]), "model.keras"))
 print(len(seen), sum(1 for _ in data))
