@@ -464,6 +464,91 @@ def silent_without_feedline(bench):
     older.close()
 
 
+def marks_of(bench, name):
+    return [mark for slot in bench.ring.slots() for mark in slot.marks(name)]
+
+
+@check
+def marks_of_torch_loaders(bench):
+    """For each kind of job: epochs begun and ended, batches, and what the loader is."""
+    none = 2 ** 64 - 1
+    for kind, workers, method, persistent, loaders, begun, ended, batches in (
+            ("map", 0, "fork", 0, 1, 3, 3, 48), ("map", 2, "fork", 0, 1, 3, 3, 48), ("map", 2, "fork", 1, 1, 3, 3, 48),
+            ("map", 2, "spawn", 0, 1, 3, 3, 48), ("map", 2, "forkserver", 1, 1, 3, 3, 48),
+            ("iterable", 2, "fork", 0, 1, 3, 3, 48), ("iterable", 0, "fork", 0, 1, 3, 3, 48),
+            ("iterable", 2, "fork", 1, 1, 3, 3, 48), ("subclass", 2, "fork", 0, 1, 3, 3, 48),
+            ("subclass", 2, "fork", 1, 1, 3, 3, 48), ("abandoned", 2, "fork", 0, 1, 3, 0, 6),
+            ("two", 2, "fork", 0, 2, 6, 6, 72), ("endless", 2, "fork", 0, 1, 3, 3, 48), ("save", 0, "fork", 0, 1, 3, 3, 48)):
+        what = "%s with %d workers by %s, persistent %d" % (kind, workers, method, persistent)
+        one = Bench(bench.library)
+        try:
+            one.files(64, 100)
+            arguments = (method, str(workers), str(persistent), kind, "3")
+            alone = one.alone(TORCH_PYTHON, os.path.join(PROGRAMS, "loader.py"), one.data, *arguments)
+            equal(one.job("loader.py", *arguments), alone, "output of " + what)
+            main = [slot for slot in one.ring.slots() if slot.marks("EpochBegin")]
+            equal(len(main), 1, "processes with epochs in " + what)
+            main = main[0]
+            found = [len(main.marks(name)) for name in ("Loader", "EpochBegin", "EpochEnd")]
+            taken = [wait for wait in main.marks("WaitEnd") if wait[1] >= 0]
+            equal(found + [len(taken)], [loaders, begun, ended, batches], "marks of " + what)
+            equal({wait[2] for wait in taken} <= {4, 8}, True, "samples in a batch of " + what)
+            about = main.marks("Loader")[0][1]
+            number = dict(fork=0, spawn=1, forkserver=2)[method]
+            wanted = workers | persistent << 16 | (kind == "iterable") << 17 | number << 18 | 1 << 24
+            equal(about, wanted, "description of " + what)
+            epochs = [mark[1] for mark in main.marks("EpochBegin") if mark[0] == 0]
+            equal(epochs, [0, 1, 2], "numbers of epochs of " + what)
+            served = {wait[2] for wait in main.marks("WaitBegin") if wait[0] == 0 and wait[2] != none}
+            equal(served, set(range(workers)), "workers that are waited for in " + what)
+            starts = 3 if workers and not persistent and kind != "endless" else 1
+            equal(sorted(mark[:2] for mark in marks_of(one, "Worker")),
+                  sorted([(number, workers) for number in range(workers)] * starts), "workers of " + what)
+            fetched = sum(mark[0] for mark in marks_of(one, "FetchEnd"))
+            if kind not in ("abandoned", "endless"):
+                equal(fetched, 64 * begun, "samples fetched by " + what)
+            equal(len(main.marks("Checkpoint")), 2 if kind == "save" else 0, "checkpoints of " + what)
+            equal({mark[1] for mark in marks_of(one, "Prepared")}, {1}, "modules prepared by " + what)
+            sites = [text for slot in one.ring.slots() for _, text in slot.text("Site")]
+            equal(any(text.endswith("in __getitem__") for text in sites), True, "call sites of " + what)
+        finally:
+            one.close()
+
+
+@check
+def marks_of_tensorflow(bench):
+    bench.files(64, 100)
+    # 2 epochs of 8 steps in `fit`, and a loop over 8 batches.
+    equal(bench.job("keras_fit.py", python=OTHER_PYTHON), "2 8\n", "output")
+    main = [slot for slot in bench.ring.slots() if slot.marks("EpochBegin")][0]
+    frameworks = {mark[0]: mark[1] >> 24 for mark in main.marks("Loader")}
+    equal(sorted(frameworks.values()), [2, 3], "frameworks")
+    of = {framework: number for number, framework in frameworks.items()}
+    begun = [mark for mark in main.marks("EpochBegin") if mark[0] == of[3]]
+    equal([mark[1] for mark in begun], [0, 1], "epochs of Keras")
+    steps = [mark for mark in main.marks("Step")]
+    equal((steps[0], len([mark for mark in steps if mark[2] == 1])), ((of[3], 0, 1), len(steps) // 2), "steps")
+    equal(len(steps) // 2 in (16, 17), True, "%d steps of Keras" % len(steps))
+    taken = [mark for mark in main.marks("WaitEnd") if mark[1] >= 0]
+    equal([mark[2] for mark in taken], [8] * 8, "batches of the loop")
+    equal(len(main.marks("Checkpoint")), 2, "checkpoints")
+    equal({mark[1] for mark in main.marks("Prepared")}, {1}, "modules prepared")
+
+
+@check
+def sitecustomize_of_the_user(bench):
+    folder = os.path.join(bench.folder, "own")
+    os.mkdir(folder)
+    with open(os.path.join(folder, "sitecustomize.py"), "w") as file:
+        file.write("import builtins\nbuiltins.own = __name__ + ' ran'\n")
+    variables = bench.ring.variables()
+    variables["PYTHONPATH"] += ":" + folder
+    for options, wanted in ((), "sitecustomize ran"), (("-S",), "not"), (("-I",), "not"):
+        done = subprocess.run([sys.executable, *options, "-c", "print(globals()['__builtins__'].__dict__.get('own', 'not'))"],
+                              env=dict(os.environ, **variables), capture_output=True, text=True)
+        equal((done.stdout, done.stderr), (wanted + "\n", ""), "output with %s" % (options,))
+
+
 def main():
     wanted = sys.argv[1:]
     library = build()

@@ -183,8 +183,8 @@ pub enum Mark {
     FetchEnd = 8,
     /// Before an `open` of this thread. a: number of the call site, whose text was sent before.
     Site = 9,
-    /// A module was prepared. a: 1 torch loader, 2 torch worker, 3 torch fetch, 4 TensorFlow, 5 Keras. b: 1 done, 0
-    /// failed.
+    /// A module was prepared. a: 1 torch loader, 2 torch worker, 3 torch fetch, 4 TensorFlow, 5 Keras, 6 functions
+    /// that save. b: 1 done, 0 failed.
     Prepared = 10,
     /// From Keras' callbacks, where batches cannot be seen. a: loader, b: step. c: 1 begin, 0 end.
     Step = 11,

@@ -35,6 +35,31 @@ class OwnLoader(DataLoader):
             yield batch
 
 
+class EndlessLoader(DataLoader):
+    """Keeps one iterator for all epochs, as some training libraries do."""
+
+    def __init__(self, *arguments, **named):
+        super().__init__(*arguments, **named)
+        object.__setattr__(self, "batch_sampler", Again(self.batch_sampler))
+        self.iterator = super().__iter__()
+
+    def __len__(self):
+        return len(self.batch_sampler.sampler)
+
+    def __iter__(self):
+        for _ in range(len(self)):
+            yield next(self.iterator)
+
+
+class Again:
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __iter__(self):
+        while True:
+            yield from iter(self.sampler)
+
+
 def main():
     folder, method, workers, persistent, kind, epochs = sys.argv[1:]
     workers = int(workers)
@@ -42,7 +67,7 @@ def main():
     options = dict(batch_size=4, num_workers=workers)
     if workers:
         options.update(multiprocessing_context=method, persistent_workers=persistent == "1")
-    loader = (OwnLoader if kind == "subclass" else DataLoader)(data, **options)
+    loader = {"subclass": OwnLoader, "endless": EndlessLoader}.get(kind, DataLoader)(data, **options)
     other = DataLoader(data, batch_size=8) if kind == "two" else None
     for _ in range(int(epochs)):
         total = 0
