@@ -1,5 +1,7 @@
 //! Results of audits: found in folders, checked against their checksums and read back.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
@@ -13,6 +15,8 @@ use crate::report::sums;
 
 /// The document that only the result of an audit has.
 pub(crate) const FINDINGS: &str = "findings.json";
+
+const LEDGER: &str = "ledger.json";
 
 /// Whether the folder is the result of an audit.
 pub(crate) fn is_audit(folder: &Path) -> bool {
@@ -49,11 +53,24 @@ impl SavedAudit {
         SavedAudit::read(folder).with_context(|| folder.display().to_string())
     }
 
+    /// Reads a result for a page as far as it can be read; with what is wrong with its files.
+    pub(crate) fn show(folder: &Path) -> anyhow::Result<(SavedAudit, Option<anyhow::Error>)> {
+        let (files, wrong) = match check_published(folder).and_then(|()| sums::checked(folder)) {
+            Ok(files) => (files, None),
+            Err(error) => (readable(folder), Some(error)),
+        };
+        let saved = SavedAudit::parse(folder, &files).with_context(|| folder.display().to_string())?;
+        Ok((saved, wrong))
+    }
+
     fn read(folder: &Path) -> anyhow::Result<SavedAudit> {
         check_published(folder)?;
-        let files = sums::checked(folder)?;
-        bytes_of(&files, FINDINGS).context("not the result of an audit")?;
-        let SavedFeedlineObject { version, workload } = parse::<SavedSummary>(&files, SUMMARY)?.feedline;
+        SavedAudit::parse(folder, &sums::checked(folder)?)
+    }
+
+    fn parse(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> anyhow::Result<SavedAudit> {
+        bytes_of(files, FINDINGS).context("not the result of an audit")?;
+        let SavedFeedlineObject { version, workload } = parse::<SavedSummary>(files, SUMMARY)?.feedline;
         if is_newer(&version) {
             bail!(
                 "written by feedline {version}, a newer version than this one ({}); use that version",
@@ -61,11 +78,21 @@ impl SavedAudit {
             );
         }
         let of_version = || format!("written by feedline {version}; this version cannot read it");
-        let ledger: Ledger = parse(&files, "ledger.json").with_context(of_version)?;
-        let findings = parse(&files, FINDINGS).with_context(of_version)?;
+        let ledger: Ledger = parse(files, LEDGER).with_context(of_version)?;
+        let findings = parse(files, FINDINGS).with_context(of_version)?;
         let observed = ledger.observed.as_deref().cloned();
         let observed = observed.ok_or_else(|| anyhow!("ledger.json has nothing that was observed"))?;
         let (folder, files) = (folder.to_owned(), files.len());
         Ok(SavedAudit { folder, version, files, name: workload, ledger, observed, findings })
     }
+}
+
+/// The documents of a result that are regular files. A pipe would never end.
+fn readable(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let file = |name: &str| {
+        let path = folder.join(name);
+        let is_file = fs::symlink_metadata(&path).ok()?.is_file();
+        Some((name.to_owned(), is_file.then(|| fs::read(path).ok())??))
+    };
+    [LEDGER, FINDINGS, SUMMARY].into_iter().filter_map(file).collect()
 }

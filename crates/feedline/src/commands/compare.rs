@@ -1,6 +1,8 @@
 //! `feedline compare`: whether two results differ, and by how much. First it checks whether they can be compared:
 //! different work and incomplete or invalid results are refused, and the message names the differences.
 
+mod audits;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +27,8 @@ Examples:
 
 Results of different work, or with a different cache state, are refused, and the message names the keys that differ;
 --across permits a difference. A different backend, data folder or host is noted. If both sides have several results,
-a run is one observation, otherwise an epoch is. An interval needs 5 observations.";
+a run is one observation, otherwise an epoch is. An interval needs 5 observations. The result of an audit can be set
+next to a run, such as its replay, or to another audit.";
 
 #[derive(Args, Debug)]
 pub(crate) struct CompareFlags {
@@ -50,6 +53,9 @@ pub(crate) struct CompareFlags {
 
 pub(crate) fn compare(flags: &CompareFlags) -> CommandResult {
     let across = AllowedDifferences::parse(&flags.across).map_err(Failure::usage)?;
+    if audits::has_audit(flags) {
+        return audits::compare(flags);
+    }
     let sides = ComparedSide::open("A", &flags.a, flags.force).and_then(|a| {
         let b = ComparedSide::open("B", &flags.b, flags.force)?;
         let notes = comparable(&a, &b, &across)?;

@@ -6,15 +6,18 @@ mod output;
 
 use std::path::{Path, PathBuf};
 
-use ::report::html::{self, HtmlPage};
+use ::report::html::{self, AuditDocuments, HtmlPage, Notice, PageTone};
 use anyhow::{anyhow, bail};
 use clap::Args;
 
+use super::audited::{SavedAudit, is_audit};
 use super::study;
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::WaitFlags;
 use crate::report;
+use crate::report::audit::{AuditText, Stream};
 use crate::report::folder::safe_name;
+use crate::terminal;
 use loaded::{LoadedResult, LoadedStudy, differences, short_names};
 
 pub(crate) const EXAMPLES: &str = "\
@@ -50,7 +53,7 @@ pub(crate) fn report(flags: &ReportFlags) -> CommandResult {
     if flags.open && flags.output.as_deref() == Some(Path::new("-")) {
         return Err(Failure::usage(anyhow!("--open needs a file; leave out -o -")));
     }
-    let NamedPage { name, page } = page(&flags.folders).map_err(Failure::refused)?;
+    let NamedPage { name, page, text } = page(&flags.folders).map_err(Failure::refused)?;
     if let Some(folder) = &flags.plots {
         let count = output::write_plots(folder, &page).map_err(Failure::refused)?;
         report::note(&format!("{count} plots in {}", folder.display()));
@@ -61,6 +64,7 @@ pub(crate) fn report(flags: &ReportFlags) -> CommandResult {
     }
     let file = flags.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.html")));
     output::write_page(&file, &page).map_err(Failure::refused)?;
+    report::out(&text)?;
     report::out(&report::path_line("report in", file.display()))?;
     if flags.open {
         output::open(&file).map_err(Failure::incomplete)?;
@@ -72,6 +76,8 @@ pub(crate) fn report(flags: &ReportFlags) -> CommandResult {
 struct NamedPage {
     name: String,
     page: HtmlPage,
+    /// The report as text, if there is one.
+    text: String,
 }
 
 /// More results than this do not fit on a page.
@@ -82,7 +88,7 @@ fn page(folders: &[PathBuf]) -> anyhow::Result<NamedPage> {
         && let Some(study) = LoadedStudy::open(folder)?
     {
         let name = format!("{}_{}", study.kind.folder, file_name(folder));
-        return Ok(NamedPage { name, page: study.page() });
+        return Ok(NamedPage { name, page: study.page(), text: String::new() });
     }
     if let Some((folder, kind)) = folders.iter().find_map(|folder| Some((folder, study::kind_of(folder)?))) {
         bail!("{} is the folder of a {}; give it alone", folder.display(), kind.name);
@@ -92,6 +98,15 @@ fn page(folders: &[PathBuf]) -> anyhow::Result<NamedPage> {
         found.extend(loaded::find(folder)?);
     }
     found.dedup();
+    if let Some(folder) = found.iter().find(|folder| is_audit(folder)) {
+        return match found.as_slice() {
+            [one] => audited(one),
+            _ => bail!(
+                "{} is the result of an audit; give it alone, or use feedline compare",
+                folder.display()
+            ),
+        };
+    }
     match found.as_slice() {
         [] => bail!("no results"),
         [one] => {
@@ -100,6 +115,7 @@ fn page(folders: &[PathBuf]) -> anyhow::Result<NamedPage> {
             Ok(NamedPage {
                 name: safe_name(&names[0].replace('/', "_")),
                 page: html::run(&result.documents()),
+                text: String::new(),
             })
         }
         several if several.len() > MOST_RESULTS => {
@@ -109,6 +125,32 @@ fn page(folders: &[PathBuf]) -> anyhow::Result<NamedPage> {
     }
 }
 
+/// The page and the text of an audit.
+fn audited(folder: &Path) -> anyhow::Result<NamedPage> {
+    let (saved, wrong) = SavedAudit::show(folder)?;
+    let notice = |error: anyhow::Error| Notice {
+        tone: PageTone::Bad,
+        text: format!(
+            "The files of this result are not those that feedline wrote: {error:#}. Do not trust the figures."
+        ),
+    };
+    let names = short_names(&[folder.to_owned()]);
+    let page = html::audit(&AuditDocuments {
+        name: &saved.name,
+        start: &saved.ledger.times.start,
+        observed: &saved.observed,
+        findings: &saved.findings,
+        notices: wrong.map(notice).into_iter().collect(),
+        version: env!("CARGO_PKG_VERSION"),
+    });
+    let text = AuditText { stream: Stream::Out, width: terminal::columns() };
+    Ok(NamedPage {
+        name: safe_name(&names.concat().replace('/', "_")),
+        page,
+        text: text.render(&saved.observed, &saved.findings) + "\n",
+    })
+}
+
 fn compared(folders: &[PathBuf]) -> anyhow::Result<NamedPage> {
     let opened = folders.iter().map(|folder| LoadedResult::open(folder, false));
     let results: Vec<LoadedResult> = opened.collect::<anyhow::Result<_>>()?;
@@ -116,7 +158,7 @@ fn compared(folders: &[PathBuf]) -> anyhow::Result<NamedPage> {
     let differ = differences(&results);
     let documents: Vec<_> = names.into_iter().zip(results.iter().map(LoadedResult::documents)).collect();
     let page = html::compare(&documents, &differ, env!("CARGO_PKG_VERSION"));
-    Ok(NamedPage { name: "comparison".to_owned(), page })
+    Ok(NamedPage { name: "comparison".to_owned(), page, text: String::new() })
 }
 
 fn file_name(folder: &Path) -> String {

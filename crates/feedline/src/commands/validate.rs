@@ -7,10 +7,12 @@ use anyhow::anyhow;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::audited::{SavedAudit, is_audit};
 use super::saved::{self, SavedResult};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::WaitFlags;
 use crate::report;
+use crate::report::audit::AuditValidation;
 use crate::report::validate::Validation;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -68,6 +70,9 @@ pub(crate) fn validate(flags: &ValidateFlags) -> CommandResult {
 
 /// Results are opened and shown one at a time, because there may be many and ledgers are large.
 fn look_at(folder: &Path, json: bool) -> Result<(Exit, Value), Failure> {
+    if is_audit(folder) {
+        return look_at_audit(folder, json);
+    }
     let saved = match SavedResult::open(folder) {
         Ok(saved) => saved,
         Err(error) => return Ok(refuse(folder, &error)),
@@ -77,6 +82,18 @@ fn look_at(folder: &Path, json: bool) -> Result<(Exit, Value), Failure> {
         report::out(&validation.text())?;
     }
     Ok((Exit::of(validation.verdict.status), validation.json()))
+}
+
+fn look_at_audit(folder: &Path, json: bool) -> Result<(Exit, Value), Failure> {
+    let saved = match SavedAudit::open(folder) {
+        Ok(saved) => saved,
+        Err(error) => return Ok(refuse(folder, &error)),
+    };
+    let validation = AuditValidation::new(&saved);
+    if !json {
+        report::out(&validation.text())?;
+    }
+    Ok((Exit::Ok, validation.json()))
 }
 
 fn refuse(folder: &Path, error: &anyhow::Error) -> (Exit, Value) {

@@ -1,6 +1,8 @@
 //! The report of `feedline audit`: as text, as a summary and as the files of a result.
 
+mod sides;
 mod text;
+mod validation;
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +16,9 @@ use super::folder::{NamedDocument, PAGE, SUMMARY, write_documents};
 use super::{write_lines, write_pretty};
 use crate::commands::audited::FINDINGS;
 
+pub(crate) use sides::{SideBySide, SideFigures};
 pub(crate) use text::{AuditText, Stream};
+pub(crate) use validation::AuditValidation;
 
 /// An audit that has ended.
 pub(crate) struct AuditOutcome<'a> {
