@@ -10,6 +10,8 @@ mod pty;
 
 // A run makes the same system calls as the frameworks' own readers.
 mod access;
+// Audits of jobs of other programs: exact counts, jobs that are not disturbed, planted faults.
+mod audit;
 // Where the bytes came from: the page cache is prepared, counted and judged.
 mod cache;
 // How many accelerators the storage can feed: how the search ends, and its report.
