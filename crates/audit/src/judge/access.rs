@@ -133,7 +133,8 @@ fn opened_again(job: &Job<'_>, pass: &Pass<'_>) -> Look {
     }
     let io = &pass.row.io;
     let evidence = format!(
-        "A process opens a file {} times per epoch; the most often opened one {} times. Opening takes {} of {} in calls.",
+        "A process opens a file {} times per epoch; the most often opened one {} times. Opening takes {} of \
+            {} in calls.",
         factor(times),
         grouped(files.opens_most),
         seconds(io.metadata_ns().seconds()),

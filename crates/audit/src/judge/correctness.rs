@@ -253,7 +253,8 @@ pub(super) const DUPLICATE_READS: Rule = Rule {
     loss: Loss::Risk,
     explained_by: &["shared-file-offset", "same-bytes-read-again"],
     title: "Workers read the same data",
-    explanation: "The data set is not divided: each worker (or rank) reads and delivers all of it. An epoch has several \
+    explanation: "The data set is not divided: each worker (or rank) reads and delivers all of it. An epoch \
+        has several \
                   times the samples, each one repeated.",
     change: "Divide the files in __iter__ by torch.utils.data.get_worker_info() (id and num_workers); across ranks use \
              a DistributedSampler or divide by rank.",

@@ -17,7 +17,8 @@ pub(super) const MMAP_AMPLIFICATION: Rule = Rule {
     loss: Loss::Input,
     explained_by: &[],
     title: "Mapped files read far more than is used",
-    explanation: "Samples are taken from a mapping at random places. Each page fault reads up to the read-ahead size of \
+    explanation: "Samples are taken from a mapping at random places. Each page fault reads up to the \
+        read-ahead size of \
                   the device, and most of it is not used.",
     change: "Call mmap.madvise(mmap.MADV_RANDOM) on the mapping, read samples with os.pread, or store them so that \
              they are read in order.",

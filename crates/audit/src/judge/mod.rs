@@ -192,7 +192,7 @@ fn time(rank: &Rank<'_>) -> Option<EpochTime> {
         sum.blocked += take(row.blocked_all_ns.seconds() - first) / epochs;
         sum.handover += take(row.handover_all_ns.seconds()) / epochs;
         sum.checkpoint += take(row.checkpoint_ns.seconds()) / epochs;
-        sum.compute += take(row.compute_ns.seconds() - row.checkpoint_ns.seconds()) / epochs;
+        sum.compute += take(row.compute_ns.seconds()) / epochs;
         sum.other += rest.max(0.0) / epochs;
     }
     Some(sum)

@@ -20,7 +20,8 @@ pub(super) const COPY_ON_WRITE: Rule = Rule {
     explanation: "The data set holds many Python objects, such as a list of paths. Reading an object changes its \
                   reference count, so each worker copies the pages one by one: memory grows by the list for each \
                   worker, and the copying takes time.",
-    change: "Keep paths and labels in one NumPy or Arrow array (or a string with offsets) instead of a list of objects.",
+    change: "Keep paths and labels in one NumPy or Arrow array (or a string with offsets) instead of a list \
+        of objects.",
     check: "Private memory of the workers stays the same while they read.",
     judge: |job, _| by_rank(job, copied),
 };
@@ -145,7 +146,8 @@ fn restarted(rank: &Rank<'_>) -> Look {
     let code =
         if modules > 0 { format!(" Each opens {} files of code.", grouped(modules)) } else { String::new() };
     let evidence = format!(
-        "{starts} worker processes were started for {workers} workers. From epoch 2 on it takes {} of {} per epoch.{code}",
+        "{starts} worker processes were started for {workers} workers. From epoch 2 on it takes {} of {} \
+            per epoch.{code}",
         seconds(cost),
         seconds(wall)
     );

@@ -310,8 +310,10 @@ pub(super) const STORAGE_BOUND: Rule = Rule {
         "too-few-in-flight",
     ],
     title: "Storage is the limit",
-    explanation: "The workers spend most of their time in reads, with several in flight: the storage delivers no faster.",
-    change: "Use faster or local storage, store less (compression, smaller samples), or let the page cache hold the data.",
+    explanation: "The workers spend most of their time in reads, with several in flight: the storage \
+        delivers no faster.",
+    change: "Use faster or local storage, store less (compression, smaller samples), or let the page cache \
+        hold the data.",
     check: "The time of reads, and the waits, fall.",
     judge: |job, _| by_epoch(job, |pass| storage(job, pass)),
 };
