@@ -355,12 +355,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
             return self.lose(place, cause.into()).map(|()| FetchStart::Loss);
         }
         let reader = &mut self.readers[place];
-        let into = match (run.readers.pools.get(reader.queue), run.plan.loader.preprocess.kind) {
-            (Some(pool), _) => Some(pool.buffer()),
-            (None, Preprocess::Decode) => Some(reader.spare.take().unwrap_or_default()),
-            (None, _) if self.checker.wants_whole() => Some(reader.spare.take().unwrap_or_default()),
-            (None, _) => None,
-        };
+        let into = reader.buffer(run, self.checker.wants_whole());
         if self.checker.wants_whole() {
             reader.ranges.clone_from(&self.visits.reads);
         }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use format::Extent;
 use model::digest::placed_run;
 use model::ledger::{RankRow, SampleDigest};
+use model::spec::Preprocess;
 use model::units::Nanos;
 use store::Buffer;
 
@@ -165,6 +166,17 @@ impl Reader {
             // Most files hold one sample, and the division would take as long as the rest.
             1 => self.samples.start,
             several => self.samples.start / several,
+        }
+    }
+
+    /// The buffer for the bytes of a fetch; `None` if they are dropped. `compared`: they are compared afterwards.
+    pub(super) fn buffer(&mut self, run: &PhaseRun<'_>, compared: bool) -> Option<Buffer> {
+        match run.readers.pools.get(self.queue) {
+            Some(pool) => Some(pool.buffer()),
+            None if compared || run.plan.loader.preprocess.kind == Preprocess::Decode => {
+                Some(self.spare.take().unwrap_or_default())
+            }
+            None => None,
         }
     }
 
