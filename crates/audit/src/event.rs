@@ -5,17 +5,17 @@ use model::observed::IoCounts;
 
 use crate::layout::{CODE, FdKind, Op, TextKind};
 
-/// The number of a process in the order of [`Sink::process`]. An image: `exec` begins a new one.
+/// The number of a process in the order of [`EventSink::process`]. An image: `exec` begins a new one.
 pub type ProcessIndex = usize;
 
 /// Receives everything that is observed of a job. Times are nanoseconds from the start of the job.
 ///
 /// A source calls it in order of time: events by their end (`start_ns` + `duration_ns`), texts where they were sent,
-/// samples at their time. [`Sink::process`] comes before anything else of a process.
-pub trait Sink {
+/// samples at their time. [`EventSink::process`] comes before anything else of a process.
+pub trait EventSink {
     /// A process starts; its index is the number of processes before it.
     fn process(&mut self, start: &ProcessStart);
-    fn event(&mut self, process: ProcessIndex, event: &Seen);
+    fn event(&mut self, process: ProcessIndex, event: &SeenCall);
     /// `id` and `device`: what the text belongs to, as [`TextKind`] says.
     fn text(&mut self, process: ProcessIndex, kind: TextKind, id: u64, device: u32, text: &str);
     fn sample(&mut self, sample: &Sample);
@@ -56,7 +56,7 @@ pub struct ProcessEnd {
 
 /// One call. Fields are those of [`crate::layout::Event`]; see there for what each operation puts in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenCall {
     pub op: Op,
     /// The kind of descriptor; of [`Op::Mark`] the mark.
     pub kind: u8,
@@ -72,7 +72,7 @@ pub struct Seen {
     pub result: i64,
 }
 
-impl Seen {
+impl SeenCall {
     pub fn end_ns(&self) -> u64 {
         self.start_ns.saturating_add(self.duration_ns)
     }
@@ -96,7 +96,7 @@ pub struct Sample {
     pub processes: Vec<ProcessSample>,
     /// `read_bytes` of all processes of the job, from its start on; also of those that ended.
     pub issued_bytes: Option<u64>,
-    /// Bytes that each device delivered to everybody, from the start of the job on: `major << 20 | minor`.
+    /// Bytes that each device delivered to all programs, from the start of the job on: `major << 20 | minor`.
     pub devices: Vec<(u32, u64)>,
     pub shm_used_bytes: Option<u64>,
     pub refault_bytes: Option<u64>,

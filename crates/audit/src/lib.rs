@@ -35,5 +35,5 @@ pub mod observe;
 pub mod source;
 pub mod trace;
 
-pub use observe::{ObserveError, ObserveOptions, Paths, Progress, observe};
+pub use observe::{AuditProgress, ObserveError, ObserveOptions, Paths, observe};
 pub use source::calibrate_child;

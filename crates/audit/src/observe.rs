@@ -7,7 +7,7 @@ use model::observed::{EpochRow, JobHost, Observed};
 use model::units::Nanos;
 
 use crate::aggregate::Aggregate;
-use crate::event::{ProcessEnd, ProcessIndex, ProcessStart, Sample, Seen, Sink};
+use crate::event::{EventSink, ProcessEnd, ProcessIndex, ProcessStart, Sample, SeenCall};
 use crate::layout::TextKind;
 use crate::source;
 
@@ -33,7 +33,7 @@ pub struct ObserveOptions {
 
 /// What is known while the job runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct AuditProgress {
     pub elapsed_ns: Nanos,
     pub epoch: Option<u64>,
     pub batches: u64,
@@ -48,11 +48,11 @@ pub type ObserveError = source::SourceError;
 /// Runs the command to its end, and returns what was observed.
 pub fn observe(
     options: &ObserveOptions,
-    progress: &mut dyn FnMut(&Progress),
+    progress: &mut dyn FnMut(&AuditProgress),
 ) -> Result<Ledger, ObserveError> {
     let mut aggregate = Aggregate::new(options.paths);
     let source_options = source::Options { command: options.command.clone(), marks: options.marks };
-    let mut watched = Watched { aggregate: &mut aggregate, progress };
+    let mut watched = WatchedSink { aggregate: &mut aggregate, progress };
     let outcome = source::run(&source_options, &mut watched, &mut |_| {})?;
     let (shm_used_bytes, refault_bytes) = aggregate.kernel_counts();
     let mut observed = aggregate.finish();
@@ -69,17 +69,17 @@ pub fn observe(
 }
 
 /// Hands everything to the aggregation, and reports progress with every sample.
-struct Watched<'a> {
+struct WatchedSink<'a> {
     aggregate: &'a mut Aggregate,
-    progress: &'a mut dyn FnMut(&Progress),
+    progress: &'a mut dyn FnMut(&AuditProgress),
 }
 
-impl Sink for Watched<'_> {
+impl EventSink for WatchedSink<'_> {
     fn process(&mut self, start: &ProcessStart) {
         self.aggregate.process(start);
     }
 
-    fn event(&mut self, process: ProcessIndex, event: &Seen) {
+    fn event(&mut self, process: ProcessIndex, event: &SeenCall) {
         self.aggregate.event(process, event);
     }
 

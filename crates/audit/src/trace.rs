@@ -10,14 +10,14 @@ use crate::Paths;
 
 /// Why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum TraceError {
+pub enum TraceInputError {
     #[error("cannot read {0}: {1}")]
     Io(String, io::Error),
 }
 
 /// What the trace says about the job.
-pub fn read(path: &Path, _paths: Paths) -> Result<Ledger, TraceError> {
-    std::fs::metadata(path).map_err(|cause| TraceError::Io(path.display().to_string(), cause))?;
+pub fn read(path: &Path, _paths: Paths) -> Result<Ledger, TraceInputError> {
+    std::fs::metadata(path).map_err(|cause| TraceInputError::Io(path.display().to_string(), cause))?;
     let observed = Observed { source: Source::Strace, ..Observed::default() };
     let mut ledger = Ledger::default();
     ledger.observed = Some(Box::new(observed));

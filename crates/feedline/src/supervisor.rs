@@ -74,8 +74,8 @@ fn parent_number() -> u32 {
     rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get().unsigned_abs())
 }
 
-/// Keeps one process. A command that runs a job of the user passes signals on to it and waits until it has ended, however
-/// long that takes; and the job inherits what the user has set, such as ignored signals.
+/// Keeps one process. A command that runs a job of the user passes signals on to it and waits until it has ended,
+/// however long that takes; and the job inherits what the user has set, such as ignored signals.
 pub(crate) fn stay_alone() {
     NUMBER.store(rustix::process::getpid().as_raw_nonzero().get().unsigned_abs(), Ordering::Relaxed);
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use model::observed::{EpochRow, EpochTime, IoCounts, LoaderRow, Observed, Spread};
+use model::observed::{EpochRow, EpochTime, IoCounts, LoaderRow, Observed, ValueCounts};
 use model::units::Nanos;
 use serde::Serialize;
 
@@ -15,9 +15,9 @@ pub struct AuditFigures {
     /// Epochs of the training loader of each rank, added up by number.
     pub epochs: Vec<AuditEpoch>,
     /// Sizes of reads.
-    pub read_sizes: Spread,
+    pub read_sizes: ValueCounts,
     /// Compute time of a step.
-    pub compute_times: Spread,
+    pub compute_times: ValueCounts,
     /// Time with this number of reads in flight.
     pub in_flight_ns: Vec<Nanos>,
 }
@@ -31,7 +31,7 @@ pub struct AuditEpoch {
     pub time: EpochTime,
     pub batches: u64,
     pub samples: Option<u64>,
-    /// Bytes that the job asked for, that the kernel read for it, and that devices served to everybody.
+    /// Bytes that the job asked for, that the kernel read for it, and that devices served to all programs.
     pub asked_bytes: u64,
     pub issued_bytes: Option<u64>,
     pub served_bytes: Option<u64>,

@@ -7,8 +7,8 @@ use model::units::Nanos;
 
 use super::flight::Flight;
 use super::places::Places;
-use super::visits::Visits;
-use crate::event::{ProcessIndex, ProcessSample, Seen};
+use super::visits::FileVisits;
+use crate::event::{ProcessIndex, ProcessSample, SeenCall};
 use crate::layout::{Op, POSITIONED};
 
 /// Reads of a fetch that are kept to find what samples have in common, and distinct sequences of reads.
@@ -22,7 +22,7 @@ const CHECKPOINT_BYTES: u64 = 1 << 20;
 
 /// A worker in an epoch.
 #[derive(Debug, Default)]
-pub(super) struct Worker {
+pub(super) struct EpochWorker {
     pub(super) row: WorkerRow,
     /// Ends of fetches whose batches were not taken yet.
     ready: VecDeque<u64>,
@@ -32,19 +32,19 @@ pub(super) struct Worker {
 
 /// A fetch that has begun.
 #[derive(Debug, Default)]
-pub(super) struct Fetch {
+pub(super) struct OpenFetch {
     pub(super) begin_ns: u64,
     pub(super) file_ns: u64,
     reads: Vec<(u64, u64, u64)>,
     cut: bool,
 }
 
-impl Fetch {
-    pub(super) fn begin(at: u64) -> Fetch {
-        Fetch { begin_ns: at, ..Fetch::default() }
+impl OpenFetch {
+    pub(super) fn begin(at: u64) -> OpenFetch {
+        OpenFetch { begin_ns: at, ..OpenFetch::default() }
     }
 
-    pub(super) fn call(&mut self, event: &Seen) {
+    pub(super) fn call(&mut self, event: &SeenCall) {
         self.file_ns += event.duration_ns;
         if matches!(event.op, Op::Read | Op::BufferedRead) && event.result > 0 {
             if self.reads.len() < FETCH_READS {
@@ -85,8 +85,8 @@ pub(super) struct Epoch {
     got_ns: Option<u64>,
     steady_from_ns: Option<u64>,
     group: Vec<u64>,
-    pub(super) workers: BTreeMap<u64, Worker>,
-    pub(super) visits: Visits,
+    pub(super) workers: BTreeMap<u64, EpochWorker>,
+    pub(super) visits: FileVisits,
     pub(super) places: Places,
     flight: Flight,
     ready: u64,
@@ -115,7 +115,7 @@ impl Epoch {
             steady_from_ns: None,
             group: Vec::new(),
             workers: BTreeMap::new(),
-            visits: Visits::default(),
+            visits: FileVisits::default(),
             places: Places::default(),
             flight: Flight::new(begin),
             ready: 0,
@@ -199,7 +199,7 @@ impl Epoch {
         }
     }
 
-    pub(super) fn worker(&mut self, number: u64, pid: u32) -> &mut Worker {
+    pub(super) fn worker(&mut self, number: u64, pid: u32) -> &mut EpochWorker {
         let worker = self.workers.entry(number).or_default();
         worker.row.worker = number;
         worker.row.pid = pid;
@@ -207,7 +207,7 @@ impl Epoch {
     }
 
     /// A fetch ended; `worker` is `None` in the rank itself.
-    pub(super) fn fetched(&mut self, at: u64, fetch: &Fetch, samples: u64, worker: Option<(u64, u32)>) {
+    pub(super) fn fetched(&mut self, at: u64, fetch: &OpenFetch, samples: u64, worker: Option<(u64, u32)>) {
         let (took, file_ns) = (at.saturating_sub(fetch.begin_ns), fetch.file_ns);
         self.row.fetch_times.record(took);
         self.fetched += samples;
@@ -244,7 +244,7 @@ impl Epoch {
     pub(super) fn call(
         &mut self,
         process: ProcessIndex,
-        event: &Seen,
+        event: &SeenCall,
         is_sequential: bool,
         worker: Option<(u64, u32)>,
     ) {
@@ -340,7 +340,7 @@ impl Epoch {
 }
 
 /// Adds a call to counts.
-pub(super) fn add_call(counts: &mut IoCounts, event: &Seen, is_sequential: bool) {
+pub(super) fn add_call(counts: &mut IoCounts, event: &SeenCall, is_sequential: bool) {
     let calls = match event.op {
         Op::Open => &mut counts.opens,
         Op::Read | Op::BufferedRead => &mut counts.reads,

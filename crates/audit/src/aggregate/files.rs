@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use model::observed::{FileFigures, Spread};
+use model::observed::{FileFigures, ValueCounts};
 
 use super::visits::FileKey;
 use crate::layout::is_kept;
@@ -25,12 +25,12 @@ struct File {
 
 /// The sample.
 #[derive(Debug, Default)]
-pub(super) struct Files {
+pub(super) struct FileTable {
     kept: HashMap<FileKey, File>,
     bits: u32,
 }
 
-impl Files {
+impl FileTable {
     pub(super) fn bits(&self) -> u32 {
         self.bits
     }
@@ -81,7 +81,7 @@ impl Files {
     pub(super) fn figures(&self, paths: Paths) -> FileFigures {
         let read: BTreeMap<&FileKey, &File> = self.kept.iter().filter(|(_, file)| file.is_read).collect();
         let scale = |number: u64| number.saturating_mul(1 << self.bits.min(63));
-        let mut sizes = Spread::default();
+        let mut sizes = ValueCounts::default();
         let mut folders: BTreeMap<&str, u64> = BTreeMap::new();
         let mut suffixes: BTreeMap<&str, u64> = BTreeMap::new();
         let mut names: Vec<&str> = Vec::new();
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_million_files_are_estimated_from_a_sample() {
-        let mut files = Files::default();
+        let mut files = FileTable::default();
         for inode in 0..1_000_000u64 {
             if files.keeps((1, inode)) {
                 files.opened((1, inode), 1000, false);

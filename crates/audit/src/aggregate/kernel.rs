@@ -12,7 +12,7 @@ use crate::event::Sample;
 const WINDOW_NS: u64 = 1_000_000_000;
 
 #[derive(Debug, Default)]
-struct Device {
+struct DeviceCounts {
     /// Bytes that the job asked of files on it.
     asked: u64,
     /// Where the current window began, and the best one.
@@ -23,7 +23,7 @@ struct Device {
 /// Samples so far.
 #[derive(Debug, Default)]
 pub(super) struct Kernel {
-    devices: BTreeMap<u32, Device>,
+    devices: BTreeMap<u32, DeviceCounts>,
     latest: Sample,
     read_bytes: u64,
     pub(super) shm_used: Option<u64>,
@@ -91,7 +91,7 @@ impl Kernel {
     }
 }
 
-fn row(number: u32, device: &Device, mounts: &str) -> StorageRow {
+fn row(number: u32, device: &DeviceCounts, mounts: &str) -> StorageRow {
     let name = format!("{}:{}", number >> 20, number & 0xF_FFFF);
     // 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw
     let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some(name.as_str()));

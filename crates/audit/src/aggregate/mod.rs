@@ -14,18 +14,18 @@ mod visits;
 
 use std::collections::{BTreeMap, HashMap};
 
-use model::observed::{Coverage, EpochRow, IoCounts, LoaderRow, Observed, OutsideRow, SiteRow};
+use model::observed::{EpochRow, IoCounts, LoaderRow, Observed, OutsideRow, SiteRow, Visibility};
 use model::units::Nanos;
 
-use self::epoch::{Epoch, Fetch, add_call};
-use self::files::Files;
+use self::epoch::{Epoch, OpenFetch, add_call};
+use self::files::FileTable;
 use self::kernel::Kernel;
 use self::passes::Passes;
 use self::processes::{Processes, WorkerOf, file_of};
-use self::rank::{Rank, describe};
-use crate::event::{ProcessEnd, ProcessIndex, ProcessStart, Sample, Seen, Sink};
+use self::rank::{RankState, describe};
+use crate::event::{EventSink, ProcessEnd, ProcessIndex, ProcessStart, Sample, SeenCall};
 use crate::layout::{CODE, DIRECT, FdKind, INHERITED, Mark, Op, POSITIONED, TextKind};
-use crate::observe::{Paths, Progress};
+use crate::observe::{AuditProgress, Paths};
 
 /// Rows of epochs in a result.
 const MOST_EPOCHS: usize = 1000;
@@ -35,7 +35,7 @@ const MOST_NOTES: usize = 32;
 
 /// Where an event counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum EventPlace {
     /// An epoch of a loader of a rank.
     Epoch(usize, u64),
     /// A rank, outside of its epochs.
@@ -49,8 +49,8 @@ enum Place {
 pub struct Aggregate {
     paths: Paths,
     processes: Processes,
-    files: Files,
-    ranks: Vec<Rank>,
+    files: FileTable,
+    ranks: Vec<RankState>,
     /// Epochs that ended and wait for the counts of the kernel.
     closing: Vec<Epoch>,
     rows: Vec<EpochRow>,
@@ -60,7 +60,7 @@ pub struct Aggregate {
     kernel: Kernel,
     site_texts: HashMap<(ProcessIndex, u64), String>,
     sites: BTreeMap<String, u64>,
-    coverage: Coverage,
+    coverage: Visibility,
     now: u64,
 }
 
@@ -69,7 +69,7 @@ impl Aggregate {
         Aggregate {
             paths,
             processes: Processes::default(),
-            files: Files::default(),
+            files: FileTable::default(),
             ranks: Vec::new(),
             closing: Vec::new(),
             rows: Vec::new(),
@@ -78,7 +78,7 @@ impl Aggregate {
             kernel: Kernel::default(),
             site_texts: HashMap::new(),
             sites: BTreeMap::new(),
-            coverage: Coverage::default(),
+            coverage: Visibility::default(),
             now: 0,
         }
     }
@@ -89,7 +89,7 @@ impl Aggregate {
     }
 
     /// What is known so far, for a progress line.
-    pub fn progress(&self, elapsed_ns: u64) -> Progress {
+    pub fn progress(&self, elapsed_ns: u64) -> AuditProgress {
         let epochs = self
             .ranks
             .iter()
@@ -99,7 +99,7 @@ impl Aggregate {
             (most.max(Some(epoch.row.epoch)), batches + epoch.row.batches)
         });
         let closed: u64 = self.rows.iter().map(|row| row.batches).sum();
-        Progress {
+        AuditProgress {
             elapsed_ns: Nanos(elapsed_ns),
             epoch: epoch.or(self.rows.last().map(|row| row.epoch)),
             batches: open + closed,
@@ -108,28 +108,31 @@ impl Aggregate {
         }
     }
 
-    fn place_of(&mut self, process: ProcessIndex) -> Place {
+    fn place_of(&mut self, process: ProcessIndex) -> EventPlace {
         if let Some(worker) = self.processes.get(process).and_then(|process| process.worker) {
-            let has_epoch =
-                |rank: &Rank| rank.loaders.get(&worker.loader).is_some_and(|loader| loader.epoch.is_some());
+            let has_epoch = |rank: &RankState| {
+                rank.loaders.get(&worker.loader).is_some_and(|loader| loader.epoch.is_some())
+            };
             return match self.ranks.get(worker.rank) {
-                Some(rank) if has_epoch(rank) => Place::Epoch(worker.rank, worker.loader),
-                Some(_) => Place::Rank(worker.rank),
-                None => Place::Nowhere,
+                Some(rank) if has_epoch(rank) => EventPlace::Epoch(worker.rank, worker.loader),
+                Some(_) => EventPlace::Rank(worker.rank),
+                None => EventPlace::Nowhere,
             };
         }
-        let Some(rank) = self.processes.rank_of(process) else { return Place::Nowhere };
-        match self.ranks.get(rank).and_then(Rank::innermost) {
-            Some(loader) => Place::Epoch(rank, loader),
-            None => Place::Rank(rank),
+        let Some(rank) = self.processes.rank_of(process) else { return EventPlace::Nowhere };
+        match self.ranks.get(rank).and_then(RankState::innermost) {
+            Some(loader) => EventPlace::Epoch(rank, loader),
+            None => EventPlace::Rank(rank),
         }
     }
 
-    fn epoch_at(&mut self, place: Place) -> Option<&mut Epoch> {
+    fn epoch_at(&mut self, place: EventPlace) -> Option<&mut Epoch> {
         match place {
-            Place::Epoch(rank, loader) => self.ranks.get_mut(rank)?.loaders.get_mut(&loader)?.epoch.as_mut(),
-            Place::Rank(_) => None,
-            Place::Nowhere => Some(self.passes.current(self.now)),
+            EventPlace::Epoch(rank, loader) => {
+                self.ranks.get_mut(rank)?.loaders.get_mut(&loader)?.epoch.as_mut()
+            }
+            EventPlace::Rank(_) => None,
+            EventPlace::Nowhere => Some(self.passes.current(self.now)),
         }
     }
 
@@ -161,7 +164,7 @@ impl Aggregate {
         }
     }
 
-    fn mark(&mut self, process: ProcessIndex, event: &Seen) {
+    fn mark(&mut self, process: ProcessIndex, event: &SeenCall) {
         let at = event.start_ns;
         let (a, b, c) = (event.file as i64, event.offset, event.asked as i64);
         let number = u64::try_from(a).unwrap_or(0);
@@ -189,7 +192,7 @@ impl Aggregate {
             Mark::Worker => self.worker(process, number, at),
             Mark::FetchBegin => {
                 if let Some(process) = self.processes.get_mut(process) {
-                    process.fetch = Some(Fetch::begin(at));
+                    process.fetch = Some(OpenFetch::begin(at));
                 }
             }
             Mark::FetchEnd => self.fetched(process, at, number),
@@ -200,7 +203,7 @@ impl Aggregate {
             }
             Mark::Checkpoint => {
                 let place = self.place_of(process);
-                if let (Place::Epoch(..), Some(epoch)) = (place, self.epoch_at(place)) {
+                if let (EventPlace::Epoch(..), Some(epoch)) = (place, self.epoch_at(place)) {
                     epoch.checkpoint(at, a == 1);
                 }
             }
@@ -212,7 +215,7 @@ impl Aggregate {
     fn rank(&mut self, process: ProcessIndex) -> usize {
         let rank = self.processes.make_rank(process);
         while self.ranks.len() <= rank {
-            self.ranks.push(Rank::new(self.ranks.len(), process));
+            self.ranks.push(RankState::new(self.ranks.len(), process));
         }
         self.coverage.marks = true;
         rank
@@ -240,7 +243,7 @@ impl Aggregate {
     /// A process says that it is a worker: of the loader that began an epoch last.
     fn worker(&mut self, process: ProcessIndex, number: u64, at: u64) {
         let Some(rank) = self.processes.rank_of(process) else { return };
-        let Some(loader) = self.ranks.get(rank).and_then(Rank::innermost) else { return };
+        let Some(loader) = self.ranks.get(rank).and_then(RankState::innermost) else { return };
         let Some(state) = self.processes.get_mut(process) else { return };
         state.worker = Some(WorkerOf { rank, loader, number });
         let (pid, start) = (state.row.pid, state.row.start_ns);
@@ -276,7 +279,7 @@ impl Aggregate {
                 (process.latest.cpu_ns, process.latest.run_queue_ns),
             ));
         }
-        let Some(epoch) = self.epoch_at(Place::Epoch(rank, loader)) else { return };
+        let Some(epoch) = self.epoch_at(EventPlace::Epoch(rank, loader)) else { return };
         for (number, pid, base) in known {
             epoch.worker(number, pid);
             epoch.worker_base(number, base);
@@ -288,13 +291,13 @@ impl Aggregate {
         let Some(state) = self.processes.get_mut(process) else { return };
         let Some(fetch) = state.fetch.take() else { return };
         let worker = state.worker.map(|worker| (worker.number, state.row.pid));
-        if let (Place::Epoch(..), Some(epoch)) = (place, self.epoch_at(place)) {
+        if let (EventPlace::Epoch(..), Some(epoch)) = (place, self.epoch_at(place)) {
             epoch.fetched(at, &fetch, samples, worker);
         }
     }
 
     /// A call on a data file.
-    fn data(&mut self, process: ProcessIndex, event: &Seen, is_sequential: bool, offset: Option<u64>) {
+    fn data(&mut self, process: ProcessIndex, event: &SeenCall, is_sequential: bool, offset: Option<u64>) {
         let file = file_of(event);
         let is_read = matches!(event.op, Op::Read | Op::BufferedRead);
         if is_read {
@@ -318,17 +321,16 @@ impl Aggregate {
             self.site(process);
         }
         let place = self.place_of(process);
-        if place == Place::Nowhere && keeps && event.op == Op::Open && event.result >= 0 {
-            if let Some(pass) = self.passes.opened(process, file, event.start_ns) {
-                self.end_pass(pass);
-            }
+        let opens = place == EventPlace::Nowhere && keeps && event.op == Op::Open && event.result >= 0;
+        if opens && let Some(pass) = self.passes.opened(process, file, event.start_ns) {
+            self.end_pass(pass);
         }
         let Some(state) = self.processes.get_mut(process) else { return };
         if let Some(fetch) = &mut state.fetch {
             fetch.call(event);
         }
         let worker = state.worker.map(|worker| (worker.number, state.row.pid));
-        if let Place::Rank(rank) = place {
+        if let EventPlace::Rank(rank) = place {
             self.outside(rank, event, is_sequential);
             return;
         }
@@ -356,16 +358,16 @@ impl Aggregate {
         }
     }
 
-    fn outside(&mut self, rank: usize, event: &Seen, is_sequential: bool) {
+    fn outside(&mut self, rank: usize, event: &SeenCall, is_sequential: bool) {
         let Some(rank) = self.ranks.get_mut(rank) else { return };
         let counts = if rank.has_begun { &mut rank.outside.after } else { &mut rank.outside.before };
         add_call(counts, event, is_sequential);
     }
 
-    fn listed(&mut self, process: ProcessIndex, event: &Seen) {
+    fn listed(&mut self, process: ProcessIndex, event: &SeenCall) {
         let folder = file_of(event);
         match self.place_of(process) {
-            Place::Rank(rank) => {
+            EventPlace::Rank(rank) => {
                 self.outside(rank, event, false);
                 if let Some(rank) = self.ranks.get_mut(rank) {
                     rank.outside.listings += 1;
@@ -466,12 +468,12 @@ impl Aggregate {
     }
 }
 
-impl Sink for Aggregate {
+impl EventSink for Aggregate {
     fn process(&mut self, start: &ProcessStart) {
         self.processes.start(start);
     }
 
-    fn event(&mut self, process: ProcessIndex, event: &Seen) {
+    fn event(&mut self, process: ProcessIndex, event: &SeenCall) {
         self.now = self.now.max(event.end_ns());
         self.coverage.events += 1;
         if event.op == Op::Mark {
@@ -498,9 +500,10 @@ impl Sink for Aggregate {
             TextKind::Site if self.site_texts.len() < MOST_SITES => {
                 self.site_texts.insert((process, id), text.to_owned());
             }
-            TextKind::Note if self.coverage.notes.len() < MOST_NOTES => {
-                if !self.coverage.notes.iter().any(|note| note == text) {
-                    self.coverage.notes.push(text.to_owned());
+            TextKind::Note => {
+                let notes = &mut self.coverage.notes;
+                if notes.len() < MOST_NOTES && !notes.iter().any(|note| note == text) {
+                    notes.push(text.to_owned());
                 }
             }
             _ => {}
@@ -559,7 +562,7 @@ fn mark_of(kind: u8) -> Option<Mark> {
     all.into_iter().find(|mark| *mark as u8 == kind)
 }
 
-fn finish_files(epoch: &mut Epoch, files: &Files, bits: u32, paths: Paths) {
+fn finish_files(epoch: &mut Epoch, files: &FileTable, bits: u32, paths: Paths) {
     let figures = epoch.visits.figures(bits, |file| files.path(file, paths));
     epoch.row.files = figures;
     if !epoch.mapped.is_empty() {

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use model::observed::{IoCounts, MemoryChange, ProcessRow};
 use model::units::Nanos;
 
-use super::epoch::{Fetch, add_call};
+use super::epoch::{OpenFetch, add_call};
 use super::visits::FileKey;
-use crate::event::{ProcessEnd, ProcessIndex, ProcessSample, ProcessStart, Seen};
+use crate::event::{ProcessEnd, ProcessIndex, ProcessSample, ProcessStart, SeenCall};
 use crate::layout::{CODE, FdKind, Op};
 
 /// Rows of processes in a result; the rest is summed up in the last one.
@@ -38,7 +38,7 @@ pub(super) struct Process {
     /// The rank that it is.
     pub(super) rank: Option<usize>,
     pub(super) worker: Option<WorkerOf>,
-    pub(super) fetch: Option<Fetch>,
+    pub(super) fetch: Option<OpenFetch>,
     pub(super) site: Option<u64>,
     pub(super) latest: ProcessSample,
     pub(super) is_alive: bool,
@@ -61,7 +61,7 @@ pub(super) fn memory(private: u64, shared: u64) -> MemoryChange {
 
 impl Process {
     /// Updates descriptors and counts. Returns whether a read began where the one before ended, and where it began.
-    pub(super) fn call(&mut self, event: &Seen) -> (bool, Option<u64>) {
+    pub(super) fn call(&mut self, event: &SeenCall) -> (bool, Option<u64>) {
         self.active(event.end_ns());
         let is_data = event.is_data();
         let offset = u64::try_from(event.offset).ok();
@@ -224,11 +224,10 @@ impl Processes {
     }
 
     /// Bytes written into pipes while the rank has no batch yet.
-    pub(super) fn early_pipe(&mut self, index: ProcessIndex, event: &Seen) {
-        if event.op == Op::Write && event.kind == FdKind::Pipe as u8 {
-            if let Some(process) = self.all.get_mut(index) {
-                process.row.pipe_bytes_early += event.bytes();
-            }
+    pub(super) fn early_pipe(&mut self, index: ProcessIndex, event: &SeenCall) {
+        let is_pipe_write = event.op == Op::Write && event.kind == FdKind::Pipe as u8;
+        if is_pipe_write && let Some(process) = self.all.get_mut(index) {
+            process.row.pipe_bytes_early += event.bytes();
         }
     }
 
@@ -256,6 +255,6 @@ impl Processes {
 }
 
 /// The key of the file that an event concerns.
-pub(super) fn file_of(event: &Seen) -> FileKey {
+pub(super) fn file_of(event: &SeenCall) -> FileKey {
     (event.device, event.file)
 }

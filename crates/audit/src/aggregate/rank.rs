@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::observed::{EpochRow, Framework, LoaderRow, OutsideRow, StartMethod};
+use model::observed::{EpochRow, LoaderRow, OutsideRow, StartMethod, TrainingFramework};
 use model::units::Nanos;
 
 use super::epoch::Epoch;
@@ -12,7 +12,7 @@ use crate::event::ProcessIndex;
 
 /// A loader of a rank.
 #[derive(Debug, Default)]
-pub(super) struct Loader {
+pub(super) struct RankLoader {
     pub(super) row: LoaderRow,
     pub(super) epoch: Option<Epoch>,
     /// The places of the epoch before.
@@ -22,9 +22,9 @@ pub(super) struct Loader {
 
 /// A rank.
 #[derive(Debug)]
-pub(super) struct Rank {
+pub(super) struct RankState {
     pub(super) process: ProcessIndex,
-    pub(super) loaders: BTreeMap<u64, Loader>,
+    pub(super) loaders: BTreeMap<u64, RankLoader>,
     /// Loaders with open epochs, in order of their begin.
     open: Vec<u64>,
     pub(super) outside: OutsideRow,
@@ -33,9 +33,9 @@ pub(super) struct Rank {
     pub(super) has_batch: bool,
 }
 
-impl Rank {
-    pub(super) fn new(number: usize, process: ProcessIndex) -> Rank {
-        Rank {
+impl RankState {
+    pub(super) fn new(number: usize, process: ProcessIndex) -> RankState {
+        RankState {
             process,
             loaders: BTreeMap::new(),
             open: Vec::new(),
@@ -46,11 +46,11 @@ impl Rank {
         }
     }
 
-    pub(super) fn loader(&mut self, number: u64) -> &mut Loader {
+    pub(super) fn loader(&mut self, number: u64) -> &mut RankLoader {
         let rank = self.outside.rank.unwrap_or(0);
-        self.loaders.entry(number).or_insert_with(|| Loader {
+        self.loaders.entry(number).or_insert_with(|| RankLoader {
             row: LoaderRow { rank, loader: number, ..LoaderRow::default() },
-            ..Loader::default()
+            ..RankLoader::default()
         })
     }
 
@@ -102,10 +102,10 @@ pub(super) fn describe(row: &mut LoaderRow, about: u64, sizes: u64) {
     };
     row.pin_memory = about >> 20 & 1 == 1;
     row.framework = match about >> 24 & 7 {
-        1 => Framework::Pytorch,
-        2 => Framework::Tensorflow,
-        3 => Framework::Keras,
-        _ => Framework::Unknown,
+        1 => TrainingFramework::Pytorch,
+        2 => TrainingFramework::Tensorflow,
+        3 => TrainingFramework::Keras,
+        _ => TrainingFramework::Unknown,
     };
     let known = |number: u64| Some(number).filter(|number| *number > 0);
     row.batch = known(sizes & 0xFFFF_FFFF);

@@ -18,7 +18,7 @@ const MOST_VISITS: usize = 500_000;
 
 /// One process and one file.
 #[derive(Debug, Default)]
-struct Visit {
+struct FileVisit {
     opens: u64,
     asked_bytes: u64,
     ranges: Ranges,
@@ -29,8 +29,8 @@ struct Visit {
 
 /// The files of one epoch.
 #[derive(Debug, Default)]
-pub(super) struct Visits {
-    by_file: HashMap<FileKey, BTreeMap<ProcessIndex, Visit>>,
+pub(super) struct FileVisits {
+    by_file: HashMap<FileKey, BTreeMap<ProcessIndex, FileVisit>>,
     visits: usize,
     ranges: usize,
     cut: bool,
@@ -42,8 +42,8 @@ pub(super) struct Visits {
     listing_processes: BTreeSet<ProcessIndex>,
 }
 
-impl Visits {
-    fn visit(&mut self, process: ProcessIndex, file: FileKey) -> Option<&mut Visit> {
+impl FileVisits {
+    fn visit(&mut self, process: ProcessIndex, file: FileKey) -> Option<&mut FileVisit> {
         let is_new = !self.by_file.get(&file).is_some_and(|visits| visits.contains_key(&process));
         if is_new {
             if self.visits >= MOST_VISITS {
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn bytes_are_told_apart() {
-        let mut visits = Visits::default();
+        let mut visits = FileVisits::default();
         let file = (1, 7);
         for process in [3, 4] {
             visits.opened(process, file);
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut visits = Visits::default();
+        let mut visits = FileVisits::default();
         for number in 0..2_000_000u64 {
             visits.read((number % 8) as usize, (1, number % 300), Some(number * 10), 3);
         }

@@ -4,14 +4,14 @@ use model::observed::{Certainty, Severity};
 use model::units::{counted, grouped};
 
 use super::correctness::AGAIN;
-use super::job::{Job, Pass, Rank, ratio};
-use super::rule::{Case, Look, Loss, Need, Rule, by_epoch, by_rank};
+use super::job::{JudgedJob, JudgedRank, Pass, ratio};
+use super::rule::{FaultCase, FaultRule, Loss, Need, PassLook, by_epoch, by_rank};
 use super::text::{bytes, bytes_of, factor, percent, seconds};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-pub(super) const SAME_BYTES: Rule = Rule {
+pub(super) const SAME_BYTES: FaultRule = FaultRule {
     name: "same-bytes-read-again",
     severity: Severity::Cost,
     about: "A process reads the same ranges of files several times in one epoch.",
@@ -28,7 +28,7 @@ pub(super) const SAME_BYTES: Rule = Rule {
 };
 
 /// How often a process reads a byte in an epoch; at least, if ranges were too many to be kept.
-fn times_read(job: &Job<'_>, pass: &Pass<'_>) -> Option<f64> {
+fn times_read(job: &JudgedJob<'_>, pass: &Pass<'_>) -> Option<f64> {
     let files = &pass.row.files;
     if files.ranges_cut {
         let whole = job.observed.files.bytes;
@@ -38,26 +38,26 @@ fn times_read(job: &Job<'_>, pass: &Pass<'_>) -> Option<f64> {
         .then(|| ratio(files.asked_bytes as f64, files.process_distinct_bytes as f64))
 }
 
-fn same_bytes(job: &Job<'_>, pass: &Pass<'_>) -> Look {
+fn same_bytes(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
     let files = &pass.row.files;
     let Some(times) = times_read(job, pass) else {
-        return Look::unknown("No ranges of files are known.");
+        return PassLook::unknown("No ranges of files are known.");
     };
     if times <= AGAIN {
-        return Look::not(times, format!("A process reads a byte {} times in an epoch.", factor(times)));
+        return PassLook::not(times, format!("A process reads a byte {} times in an epoch.", factor(times)));
     }
     // Samples that are drawn several times: few files have most of the reads.
     let whole_files =
         pass.bytes_per_open().zip(job.file_bytes()).is_some_and(|(open, file)| open > 0.9 * file);
     let usual = job.observed.files.samples_per_file;
     if whole_files && usual.is_some_and(|usual| usual < 0.6 * times) {
-        return Look::not(
+        return PassLook::not(
             1.0,
             "Some files are drawn more often than others: samples are repeated on purpose.",
         );
     }
     if headers_again(job, pass) {
-        return Look::not(1.0, "What is read again are the headers of files that are opened again.");
+        return PassLook::not(1.0, "What is read again are the headers of files that are opened again.");
     }
     let evidence = format!(
         "A process read {} times the distinct bytes: {} were read, {} are distinct.",
@@ -65,7 +65,7 @@ fn same_bytes(job: &Job<'_>, pass: &Pass<'_>) -> Look {
         bytes(files.asked_bytes),
         bytes(files.process_distinct_bytes)
     );
-    Case::of(pass, times, evidence)
+    FaultCase::of(pass, times, evidence)
         .certainty(if files.ranges_cut { Certainty::Medium } else { Certainty::High })
         .figure("times_read", times)
         .figure("asked_bytes", files.asked_bytes as f64)
@@ -79,14 +79,14 @@ fn same_bytes(job: &Job<'_>, pass: &Pass<'_>) -> Look {
 }
 
 /// Whether files are opened again, and each open reads little again.
-fn headers_again(job: &Job<'_>, pass: &Pass<'_>) -> bool {
+fn headers_again(job: &JudgedJob<'_>, pass: &Pass<'_>) -> bool {
     let files = &pass.row.files;
     let extra = files.asked_bytes.saturating_sub(files.process_distinct_bytes) as f64;
     let part = pass.bytes_per_open().zip(job.file_bytes()).is_some_and(|(open, file)| open < 0.5 * file);
     reopened(pass).is_some() && part && extra / (files.opens.max(1) as f64) < 64.0 * KIB as f64
 }
 
-pub(super) const FILES_OPENED_AGAIN: Rule = Rule {
+pub(super) const FILES_OPENED_AGAIN: FaultRule = FaultRule {
     name: "files-opened-again",
     severity: Severity::Cost,
     about: "A process opens the same file many times in one epoch.",
@@ -114,19 +114,19 @@ fn reopened(pass: &Pass<'_>) -> Option<f64> {
     (most >= 8.0 && most >= 0.5 * samples).then_some(most)
 }
 
-fn opened_again(job: &Job<'_>, pass: &Pass<'_>) -> Look {
+fn opened_again(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
     let files = &pass.row.files;
     let mean = ratio(files.opens as f64, files.pairs as f64);
     let Some(times) = reopened(pass) else {
-        return Look::not(mean, format!("A process opens a file {} times in an epoch.", factor(mean)));
+        return PassLook::not(mean, format!("A process opens a file {} times in an epoch.", factor(mean)));
     };
     let whole = pass.bytes_per_open().zip(job.file_bytes()).is_some_and(|(open, file)| open > 0.9 * file);
     if whole && mean >= 4.0 && !times_read(job, pass).is_some_and(|times| times > AGAIN) {
-        return Look::not(1.0, "Each open reads a whole file.");
+        return PassLook::not(1.0, "Each open reads a whole file.");
     }
     let usual = job.observed.files.samples_per_file;
     if whole && usual.is_some_and(|usual| usual < 0.6 * mean) {
-        return Look::not(
+        return PassLook::not(
             1.0,
             "Some files are drawn more often than others: samples are repeated on purpose.",
         );
@@ -146,7 +146,7 @@ fn opened_again(job: &Job<'_>, pass: &Pass<'_>) -> Look {
     let calls = io.metadata_ns().seconds() + header;
     let around =
         pass.think() * ratio(io.metadata_calls() as f64, (io.metadata_calls() + io.reads.count) as f64);
-    Case::of(pass, times, evidence)
+    FaultCase::of(pass, times, evidence)
         .figure("opens_per_file", times)
         .figure("opens", io.opens.count as f64)
         .figure("metadata_seconds", io.metadata_ns().seconds())
@@ -156,7 +156,7 @@ fn opened_again(job: &Job<'_>, pass: &Pass<'_>) -> Look {
         .into()
 }
 
-pub(super) const TINY_READS: Rule = Rule {
+pub(super) const TINY_READS: FaultRule = FaultRule {
     name: "tiny-reads",
     severity: Severity::Cost,
     about: "Files are read in order in pieces of less than 16 KiB.",
@@ -170,15 +170,15 @@ pub(super) const TINY_READS: Rule = Rule {
     judge: |job, _| by_epoch(job, tiny_reads),
 };
 
-fn tiny_reads(pass: &Pass<'_>) -> Look {
+fn tiny_reads(pass: &Pass<'_>) -> PassLook {
     let (Some(size), Some(sequential)) = (pass.read_size(), pass.sequential()) else {
-        return Look::unknown("No reads were recorded.");
+        return PassLook::unknown("No reads were recorded.");
     };
     let per_open = pass.reads_per_open();
     if size >= 16 * KIB || per_open <= 4.0 || sequential <= 0.7 {
         let figures = format!("Half of the bytes come from reads of up to {}", bytes(size));
         let order = format!("{} reads per open, {} in sequence", factor(per_open), percent(sequential));
-        return Look::not(ratio(16.0 * KIB as f64, size as f64).min(1.0), format!("{figures}; {order}."));
+        return PassLook::not(ratio(16.0 * KIB as f64, size as f64).min(1.0), format!("{figures}; {order}."));
     }
     let io = &pass.row.io;
     let needed = (io.opens.count as f64).max(pass.asked() as f64 / MIB as f64);
@@ -190,7 +190,7 @@ fn tiny_reads(pass: &Pass<'_>) -> Look {
         percent(sequential)
     );
     let fewer = (1.0 - ratio(needed, io.reads.count as f64)).max(0.0);
-    Case::of(pass, ratio(16.0 * KIB as f64, size as f64), evidence)
+    FaultCase::of(pass, ratio(16.0 * KIB as f64, size as f64), evidence)
         .figure("read_bytes_median", size as f64)
         .figure("reads", io.reads.count as f64)
         .figure("reads_per_open", per_open)
@@ -200,7 +200,7 @@ fn tiny_reads(pass: &Pass<'_>) -> Look {
         .into()
 }
 
-pub(super) const METADATA_BOUND: Rule = Rule {
+pub(super) const METADATA_BOUND: FaultRule = FaultRule {
     name: "metadata-bound",
     severity: Severity::Cost,
     about: "Finding and opening small files takes longer than reading them.",
@@ -215,10 +215,10 @@ pub(super) const METADATA_BOUND: Rule = Rule {
     judge: |job, _| by_epoch(job, metadata),
 };
 
-fn metadata(pass: &Pass<'_>) -> Look {
+fn metadata(pass: &Pass<'_>) -> PassLook {
     let io = &pass.row.io;
     let Some(samples) = pass.amount().filter(|_| pass.row.samples.is_some() || !pass.kind.marks()) else {
-        return Look::unknown("Samples were not counted.");
+        return PassLook::unknown("Samples were not counted.");
     };
     let visits = if pass.row.samples.is_some() { samples } else { io.opens.count.max(1) };
     let calls = ratio(io.metadata_calls() as f64, visits as f64);
@@ -230,7 +230,7 @@ fn metadata(pass: &Pass<'_>) -> Look {
     let slow = calls >= 2.0 && meta > 2.0 * read && share >= 0.25 && visit < 32.0 * KIB as f64;
     if visit >= 64.0 * KIB as f64 || !(many || slow) {
         let times = format!("{} to open and describe files, {} to read", seconds(meta), seconds(read));
-        return Look::not(share, format!("{} calls per sample; {times}.", factor(calls)));
+        return PassLook::not(share, format!("{} calls per sample; {times}.", factor(calls)));
     }
     let evidence = format!(
         "{} calls to open and describe files per sample of {}: {}, reading {}.",
@@ -240,7 +240,7 @@ fn metadata(pass: &Pass<'_>) -> Look {
         seconds(read)
     );
     let cold = pass.issued_share().is_some_and(|share| share > 0.5);
-    Case::of(pass, ratio(meta, read), evidence)
+    FaultCase::of(pass, ratio(meta, read), evidence)
         .figure("metadata_calls_per_sample", calls)
         .figure("bytes_per_file", visit)
         .figure("metadata_seconds", meta)
@@ -251,7 +251,7 @@ fn metadata(pass: &Pass<'_>) -> Look {
         .into()
 }
 
-pub(super) const REPEATED_LISTING: Rule = Rule {
+pub(super) const REPEATED_LISTING: FaultRule = FaultRule {
     name: "repeated-listing",
     severity: Severity::Cost,
     about: "The same folders are listed again and again.",
@@ -265,14 +265,14 @@ pub(super) const REPEATED_LISTING: Rule = Rule {
     judge: |job, _| by_rank(job, listing),
 };
 
-fn listing(rank: &Rank<'_>) -> Look {
+fn listing(rank: &JudgedRank<'_>) -> PassLook {
     let epochs = || rank.passes.iter().map(|pass| &pass.row.files);
     let outside = rank.outside.map_or((0, 0), |row| (row.listings, row.folders));
     let listings = outside.0 + epochs().map(|files| files.listings).sum::<u64>();
     let folders = epochs().map(|files| files.folders).max().unwrap_or(0).max(outside.1);
     let processes = epochs().map(|files| files.listing_processes).max().unwrap_or(0);
     if folders == 0 {
-        return Look::not(0.0, "No folder was listed.");
+        return PassLook::not(0.0, "No folder was listed.");
     }
     let times = ratio(listings as f64, folders as f64);
     let spent = |pass: &Pass<'_>| pass.row.io.listings.ns.seconds();
@@ -281,7 +281,10 @@ fn listing(rank: &Rank<'_>) -> Look {
     let share = ratio(rank.passes.iter().map(spent).sum(), walls);
     // A parent and one child list twice.
     if times <= 2.0 || (listings <= 20 && share <= 0.01) {
-        return Look::not(times, format!("{} listed {} times.", counted(folders, "folder"), factor(times)));
+        return PassLook::not(
+            times,
+            format!("{} listed {} times.", counted(folders, "folder"), factor(times)),
+        );
     }
     let evidence = format!(
         "{} listed {} times: {} by up to {} processes in an epoch, {} per epoch.",
@@ -296,7 +299,7 @@ fn listing(rank: &Rank<'_>) -> Look {
         (all * (1.0 - 1.0 / times) / pass.overlap()).min(pass.wall())
     };
     let cost = rank.passes.iter().map(saved).sum::<f64>() / rank.passes.len().max(1) as f64;
-    Case::of_rank(rank, times, evidence)
+    FaultCase::of_rank(rank, times, evidence)
         .figure("folders", folders as f64)
         .figure("listings", listings as f64)
         .figure("listing_seconds_per_epoch", per_epoch)
@@ -305,7 +308,7 @@ fn listing(rank: &Rank<'_>) -> Look {
         .into()
 }
 
-pub(super) const RANDOM_WHERE_SEQUENTIAL: Rule = Rule {
+pub(super) const RANDOM_WHERE_SEQUENTIAL: FaultRule = FaultRule {
     name: "random-where-sequential",
     severity: Severity::Cost,
     about: "Small reads at random offsets cover whole large files from storage.",
@@ -326,9 +329,9 @@ pub(super) const RANDOM_WHERE_SEQUENTIAL: Rule = Rule {
     judge: |job, _| by_epoch(job, |pass| random(job, pass)),
 };
 
-fn random(job: &Job<'_>, pass: &Pass<'_>) -> Look {
+fn random(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
     let (Some(size), Some(sequential)) = (pass.read_size(), pass.sequential()) else {
-        return Look::unknown("No reads were recorded.");
+        return PassLook::unknown("No reads were recorded.");
     };
     let covered = ratio(pass.of_all(pass.row.files.distinct_bytes), job.observed.files.bytes as f64);
     let small = size < 128 * KIB && sequential < 0.3 && pass.reads_per_open() > 8.0;
@@ -336,7 +339,10 @@ fn random(job: &Job<'_>, pass: &Pass<'_>) -> Look {
     let cold = pass.issued_share().unwrap_or(0.0) > 0.5;
     if !small || covered < 0.5 || wait <= 0.1 || file <= 0.5 || !cold {
         let reads = format!("Reads of {}, {} in sequence", bytes(size), percent(sequential));
-        return Look::not(1.0 - sequential, format!("{reads}, {} of the time of loading.", percent(file)));
+        return PassLook::not(
+            1.0 - sequential,
+            format!("{reads}, {} of the time of loading.", percent(file)),
+        );
     }
     let most = job.observed.storage.iter().filter_map(|row| row.most_bytes_per_second).max();
     let in_order = most.filter(|most| *most > 0).map(|most| pass.asked() as f64 / most as f64);
@@ -346,7 +352,7 @@ fn random(job: &Job<'_>, pass: &Pass<'_>) -> Look {
         percent(sequential),
         percent(covered.min(1.0))
     );
-    Case::of(pass, 1.0 - sequential, evidence)
+    FaultCase::of(pass, 1.0 - sequential, evidence)
         .certainty(Certainty::Medium)
         .figure("read_bytes_median", size as f64)
         .figure("sequential_share", sequential)

@@ -3,8 +3,8 @@
 use model::observed::{Certainty, Severity};
 use model::units::{counted, grouped};
 
-use super::job::{Job, Pass, Rank, ratio};
-use super::rule::{Answer, Case, Known, Look, Loss, Need, Rule, by_epoch, by_rank};
+use super::job::{JudgedJob, JudgedRank, Pass, ratio};
+use super::rule::{FaultCase, FaultRule, Judgement, KnownFaults, Loss, Need, PassLook, by_epoch, by_rank};
 use super::text::{bytes, factor, percent};
 
 /// What is read again beyond this cannot be chance: drawing as many samples as there are, with replacement, reads
@@ -14,7 +14,7 @@ pub(super) const AGAIN: f64 = 1.7;
 /// Places that an order is compared over at least.
 const PLACES: u64 = 20;
 
-pub(super) const SHARED_FILE_OFFSET: Rule = Rule {
+pub(super) const SHARED_FILE_OFFSET: FaultRule = FaultRule {
     name: "shared-file-offset",
     severity: Severity::Correctness,
     about: "Several processes read through one inherited descriptor and move each other's position.",
@@ -30,18 +30,18 @@ pub(super) const SHARED_FILE_OFFSET: Rule = Rule {
     judge: |job, _| by_epoch(job, shared_offset),
 };
 
-fn shared_offset(pass: &Pass<'_>) -> Look {
+fn shared_offset(pass: &Pass<'_>) -> PassLook {
     let files = &pass.row.files;
     let (reads, processes) = (files.shared_offset_reads, files.shared_offset_processes);
     if processes < 2 || reads < 2 {
-        return Look::not(processes as f64, "No descriptor was read through by two processes.");
+        return PassLook::not(processes as f64, "No descriptor was read through by two processes.");
     }
     let evidence = format!(
         "{} made {} through descriptors that they inherited, each with one position for all.",
         counted(processes, "process").replace("processs", "processes"),
         counted(reads, "read")
     );
-    Case::of(pass, reads as f64, evidence)
+    FaultCase::of(pass, reads as f64, evidence)
         .figure("processes", processes as f64)
         .figure("reads", reads as f64)
         .place(files.shared_offset.as_ref())
@@ -49,7 +49,7 @@ fn shared_offset(pass: &Pass<'_>) -> Look {
         .into()
 }
 
-pub(super) const CONTENTS_KEPT: Rule = Rule {
+pub(super) const CONTENTS_KEPT: FaultRule = FaultRule {
     name: "contents-kept-in-memory",
     severity: Severity::Correctness,
     about: "After the first epoch samples are delivered, but next to nothing is read.",
@@ -66,29 +66,29 @@ pub(super) const CONTENTS_KEPT: Rule = Rule {
     judge: |job, _| by_rank(job, contents_kept),
 };
 
-fn contents_kept(rank: &Rank<'_>) -> Look {
+fn contents_kept(rank: &JudgedRank<'_>) -> PassLook {
     let Some((first, later)) = rank.passes.split_first().filter(|(_, later)| !later.is_empty()) else {
-        return Look::unknown("There is only one epoch.");
+        return PassLook::unknown("There is only one epoch.");
     };
     if first.has_mappings() {
-        return Look::unknown("Files are mapped: what is read of them is not known.");
+        return PassLook::unknown("Files are mapped: what is read of them is not known.");
     }
     let Some(samples) = first.amount() else {
-        return Look::unknown("Samples were not counted.");
+        return PassLook::unknown("Samples were not counted.");
     };
     // Headers alone are no contents.
     if first.asked() < 64 * samples {
-        return Look::not(0.0, "The first epoch read next to nothing itself.");
+        return PassLook::not(0.0, "The first epoch read next to nothing itself.");
     }
     // An epoch that was left early reads less.
     let whole = |pass: &&Pass<'_>| pass.amount().is_some_and(|now| ratio(now as f64, samples as f64) > 0.8);
     let shares =
         later.iter().filter(whole).map(|pass| (pass, ratio(pass.asked() as f64, first.asked() as f64)));
     let Some((pass, share)) = shares.reduce(|a, b| if b.1 > a.1 { b } else { a }) else {
-        return Look::unknown("No later epoch has as many samples as the first one.");
+        return PassLook::unknown("No later epoch has as many samples as the first one.");
     };
     if share >= 0.1 {
-        return Look::not(
+        return PassLook::not(
             1.0 - share,
             format!("Later epochs read up to {} of the first one.", percent(share)),
         );
@@ -101,7 +101,7 @@ fn contents_kept(rank: &Rank<'_>) -> Look {
         grouped(pass.amount().unwrap_or(0)),
         bytes(pass.asked())
     );
-    let case = Case::of_rank(rank, 1.0 - share, evidence)
+    let case = FaultCase::of_rank(rank, 1.0 - share, evidence)
         .figure("bytes_first_epoch", first.asked() as f64)
         .figure("bytes_later_epoch", pass.asked() as f64)
         .figure("share_of_first_epoch", share)
@@ -111,7 +111,7 @@ fn contents_kept(rank: &Rank<'_>) -> Look {
     if rank.kind.marks() && !rank.kind.pytorch() { case.severity(Severity::Note) } else { case }.into()
 }
 
-pub(super) const STALE_SHARDS: Rule = Rule {
+pub(super) const STALE_SHARDS: FaultRule = FaultRule {
     name: "stale-shards",
     severity: Severity::Correctness,
     about: "Workers that stay alive read the shards that they read in the epoch before.",
@@ -128,9 +128,9 @@ pub(super) const STALE_SHARDS: Rule = Rule {
     judge: |job, _| by_rank(job, stale_shards),
 };
 
-fn stale_shards(rank: &Rank<'_>) -> Look {
+fn stale_shards(rank: &JudgedRank<'_>) -> PassLook {
     if rank.kind.workers < 2 || !rank.workers_stay() {
-        return Look::not(0.0, "No two workers stay alive from epoch to epoch.");
+        return PassLook::not(0.0, "No two workers stay alive from epoch to epoch.");
     }
     let mut least: Option<(f64, f64, u64)> = None;
     let mut correlation: Option<f64> = None;
@@ -147,17 +147,17 @@ fn stale_shards(rank: &Rank<'_>) -> Look {
             files.order_correlation.map(|now| correlation.map_or(now, |low| low.min(now))).or(correlation);
     }
     let Some((share, chance, places)) = least else {
-        return Look::unknown("No file was read in two epochs.");
+        return PassLook::unknown("No file was read in two epochs.");
     };
     let by_chance = chance.clamp(0.0, 1.0).powf(places as f64);
     if share < 0.95 || by_chance > 1e-4 {
         let figures =
             format!("{} of {} places have the reader of the epoch before", percent(share), grouped(places));
-        return Look::not(share, format!("{figures}; {} by chance.", percent(chance)));
+        return PassLook::not(share, format!("{figures}; {} by chance.", percent(chance)));
     }
     let repeats = correlation.is_none_or(|correlation| correlation > 0.8);
     if repeats && !rank.kind.iterable {
-        return Look::not(share, "The sampler's order repeats, and with it the shares of the workers.");
+        return PassLook::not(share, "The sampler's order repeats, and with it the shares of the workers.");
     }
     let evidence = format!(
         "{} of {} places were read by the same worker as in the epoch before; chance would give {}.",
@@ -165,7 +165,7 @@ fn stale_shards(rank: &Rank<'_>) -> Look {
         grouped(places),
         percent(chance)
     );
-    let case = Case::of_rank(rank, share, evidence)
+    let case = FaultCase::of_rank(rank, share, evidence)
         .figure("same_reader_share", share)
         .figure("same_reader_chance", chance)
         .figure("places", places as f64)
@@ -181,7 +181,7 @@ fn stale_shards(rank: &Rank<'_>) -> Look {
         .into()
 }
 
-pub(super) const ORDER_NEVER_CHANGES: Rule = Rule {
+pub(super) const ORDER_NEVER_CHANGES: FaultRule = FaultRule {
     name: "order-never-changes",
     severity: Severity::Correctness,
     about: "The training loader reads in the same order in each epoch.",
@@ -197,7 +197,7 @@ pub(super) const ORDER_NEVER_CHANGES: Rule = Rule {
     judge: |job, _| by_rank(job, |rank| same_order(job, rank)),
 };
 
-fn same_order(job: &Job<'_>, rank: &Rank<'_>) -> Look {
+fn same_order(job: &JudgedJob<'_>, rank: &JudgedRank<'_>) -> PassLook {
     let mut least: Option<(f64, &Pass<'_>)> = None;
     for pass in rank.passes.iter().skip(1) {
         let files = &pass.row.files;
@@ -209,23 +209,23 @@ fn same_order(job: &Job<'_>, rank: &Rank<'_>) -> Look {
         }
     }
     let Some((correlation, pass)) = least else {
-        return Look::unknown(format!("No two epochs have {PLACES} places in common."));
+        return PassLook::unknown(format!("No two epochs have {PLACES} places in common."));
     };
     if correlation <= 0.95 {
-        return Look::not(
+        return PassLook::not(
             correlation,
             format!("The order correlates {correlation:.2} with the epoch before."),
         );
     }
     if let Some(other) = shuffled_elsewhere(job, rank) {
-        return Look::not(0.5, format!("Loader {other} shuffles: this one is taken for an evaluation."));
+        return PassLook::not(0.5, format!("Loader {other} shuffles: this one is taken for an evaluation."));
     }
     let evidence = format!(
         "The order of {} places correlates {correlation:.3} or more with the epoch before.",
         grouped(pass.row.files.order_places)
     );
     let order_seen = rank.kind.marks() && !rank.kind.iterable;
-    Case::of_rank(rank, correlation, evidence)
+    FaultCase::of_rank(rank, correlation, evidence)
         .certainty(if order_seen { Certainty::High } else { Certainty::Medium })
         .limit_if(!order_seen, "Samples that are shuffled in memory after they were read are not seen.")
         .figure("order_correlation", correlation)
@@ -234,7 +234,7 @@ fn same_order(job: &Job<'_>, rank: &Rank<'_>) -> Look {
 }
 
 /// A loader of this rank that shuffles and has a good part of this loader's batches.
-fn shuffled_elsewhere(job: &Job<'_>, rank: &Rank<'_>) -> Option<u64> {
+fn shuffled_elsewhere(job: &JudgedJob<'_>, rank: &JudgedRank<'_>) -> Option<u64> {
     let own: u64 = rank.passes.iter().map(|pass| pass.row.batches).sum();
     let others =
         job.observed.epochs.iter().filter(|row| row.rank == rank.rank && Some(row.loader) != rank.loader);
@@ -245,7 +245,7 @@ fn shuffled_elsewhere(job: &Job<'_>, rank: &Rank<'_>) -> Option<u64> {
         .next()
 }
 
-pub(super) const DUPLICATE_READS: Rule = Rule {
+pub(super) const DUPLICATE_READS: FaultRule = FaultRule {
     name: "duplicate-reads",
     severity: Severity::Correctness,
     about: "Several workers or ranks read the same data in one epoch.",
@@ -262,27 +262,30 @@ pub(super) const DUPLICATE_READS: Rule = Rule {
     judge: duplicates,
 };
 
-fn duplicates(job: &Job<'_>, _: &Known) -> Answer {
+fn duplicates(job: &JudgedJob<'_>, _: &KnownFaults) -> Judgement {
     match across_ranks(job) {
         Some(case) => case.found(),
         None => by_epoch(job, duplicates_of_workers),
     }
 }
 
-fn duplicates_of_workers(pass: &Pass<'_>) -> Look {
+fn duplicates_of_workers(pass: &Pass<'_>) -> PassLook {
     let files = &pass.row.files;
     let readers = pass.row.workers.iter().filter(|worker| worker.io.reads.bytes > 0).count();
     if files.ranges_cut {
-        return Look::unknown("Ranges of a file were too many to be kept.");
+        return PassLook::unknown("Ranges of a file were too many to be kept.");
     }
     if files.distinct_bytes == 0 {
-        return Look::unknown("No ranges of files are known.");
+        return PassLook::unknown("No ranges of files are known.");
     }
     let times = ratio(files.process_distinct_bytes as f64, files.distinct_bytes as f64);
     let again = ratio(files.asked_bytes as f64, files.process_distinct_bytes as f64);
     // Few samples that share a block are no duplicates: those of a sampler are counted by the worker itself.
     if times <= 1.5 || again >= 1.5 || readers < 2 {
-        return Look::not(times, format!("Each range was read by {} processes on average.", factor(times)));
+        return PassLook::not(
+            times,
+            format!("Each range was read by {} processes on average.", factor(times)),
+        );
     }
     let evidence = format!(
         "Each range was read by {} of {} workers on average: {} were read, {} are distinct.",
@@ -291,7 +294,7 @@ fn duplicates_of_workers(pass: &Pass<'_>) -> Look {
         bytes(files.asked_bytes),
         bytes(files.distinct_bytes)
     );
-    let case = Case::of(pass, times, evidence)
+    let case = FaultCase::of(pass, times, evidence)
         .certainty(if pass.kind.iterable { Certainty::High } else { Certainty::Medium })
         .figure("readers_per_range", times)
         .figure("distinct_bytes", files.distinct_bytes as f64)
@@ -303,12 +306,12 @@ fn duplicates_of_workers(pass: &Pass<'_>) -> Look {
 }
 
 /// Each rank reads nearly all bytes of all files.
-fn across_ranks(job: &Job<'_>) -> Option<Case> {
+fn across_ranks(job: &JudgedJob<'_>) -> Option<FaultCase> {
     let all = job.observed.files.bytes as f64;
     if job.ranks.len() < 2 || all <= 0.0 {
         return None;
     }
-    let share = |rank: &Rank<'_>| {
+    let share = |rank: &JudgedRank<'_>| {
         let passes = rank.passes.iter().filter(|pass| !pass.row.files.ranges_cut);
         passes.map(|pass| ratio(pass.of_all(pass.row.files.distinct_bytes), all)).fold(0.0, f64::max)
     };
@@ -322,13 +325,13 @@ fn across_ranks(job: &Job<'_>) -> Option<Case> {
         percent(least.min(1.0)),
         bytes(job.observed.files.bytes)
     );
-    let case = Case::of_job(job.ranks.len() as f64, evidence)
+    let case = FaultCase::of_job(job.ranks.len() as f64, evidence)
         .certainty(Certainty::Medium)
         .title("Ranks read the same data");
     Some(case.figure("ranks", job.ranks.len() as f64).figure("share_per_rank", least.min(1.0)).sites())
 }
 
-pub(super) const FORK_WITH_THREADS: Rule = Rule {
+pub(super) const FORK_WITH_THREADS: FaultRule = FaultRule {
     name: "fork-with-threads",
     severity: Severity::Correctness,
     about: "A worker was forked from a process with threads, and hangs.",
@@ -343,21 +346,21 @@ pub(super) const FORK_WITH_THREADS: Rule = Rule {
     judge: |job, _| by_rank(job, hanging),
 };
 
-fn hanging(rank: &Rank<'_>) -> Look {
+fn hanging(rank: &JudgedRank<'_>) -> PassLook {
     const IDLE_SECONDS: f64 = 30.0;
     let forked = |process: &&&model::observed::ProcessRow| {
         process.forked && process.parent_threads.is_some_and(|threads| threads > 1)
     };
     let idle = rank.workers.iter().filter(forked).max_by_key(|process| process.idle_ns);
     let Some(process) = idle else {
-        return Look::not(0.0, "No worker was forked from a process with threads.");
+        return PassLook::not(0.0, "No worker was forked from a process with threads.");
     };
     let (seconds, threads) = (process.idle_ns.seconds(), process.parent_threads.unwrap_or(0));
     let waited = rank.passes.iter().map(|pass| pass.row.blocked_all_ns.seconds()).fold(0.0, f64::max);
     // A worker that is ahead is idle as well, but nobody waits for it.
     let left = process.data.reads.count == 0 && rank.passes.iter().any(|pass| !pass.row.complete);
     if seconds < IDLE_SECONDS || (waited < seconds * 0.5 && !left) {
-        return Look::not(
+        return PassLook::not(
             seconds,
             format!("No worker did nothing for {IDLE_SECONDS} s while it was waited for."),
         );
@@ -368,7 +371,7 @@ fn hanging(rank: &Rank<'_>) -> Look {
         process.pid,
         super::text::seconds(seconds)
     );
-    Case::of_rank(rank, seconds, evidence)
+    FaultCase::of_rank(rank, seconds, evidence)
         .certainty(Certainty::Medium)
         .figure("idle_seconds", seconds)
         .figure("parent_threads", threads as f64)

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use model::observed::{EpochRow, Framework, LoaderRow, Observed, OutsideRow, ProcessRow, WorkerRow};
+use model::observed::{EpochRow, LoaderRow, Observed, OutsideRow, ProcessRow, TrainingFramework, WorkerRow};
 use model::units::Nanos;
 
 /// Fewer batches than this after the start say nothing about the usual wait (the trial's shortest healthy job had 12).
@@ -11,15 +11,15 @@ pub(super) const STEADY_BATCHES: u64 = 8;
 
 /// The job.
 #[derive(Debug)]
-pub(super) struct Job<'a> {
+pub(super) struct JudgedJob<'a> {
     pub observed: &'a Observed,
     /// Ranks with epochs, in order.
-    pub ranks: Vec<Rank<'a>>,
+    pub ranks: Vec<JudgedRank<'a>>,
 }
 
 /// A rank with its training loader: the one with the most time.
 #[derive(Debug)]
-pub(super) struct Rank<'a> {
+pub(super) struct JudgedRank<'a> {
     pub rank: u64,
     pub loader: Option<u64>,
     pub kind: Kind,
@@ -35,7 +35,7 @@ pub(super) struct Rank<'a> {
 /// What is known of a loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kind {
-    pub framework: Framework,
+    pub framework: TrainingFramework,
     pub workers: u64,
     pub persistent: bool,
     pub iterable: bool,
@@ -53,7 +53,7 @@ impl Kind {
                 worker_starts: row.worker_starts,
             },
             None => Kind {
-                framework: Framework::Unknown,
+                framework: TrainingFramework::Unknown,
                 workers: 0,
                 persistent: false,
                 iterable: false,
@@ -64,11 +64,11 @@ impl Kind {
 
     /// Whether batches and waits were marked.
     pub(super) fn marks(self) -> bool {
-        self.framework != Framework::Unknown
+        self.framework != TrainingFramework::Unknown
     }
 
     pub(super) fn pytorch(self) -> bool {
-        self.framework == Framework::Pytorch
+        self.framework == TrainingFramework::Pytorch
     }
 }
 
@@ -90,8 +90,8 @@ pub(super) struct Wait {
     pub steady: bool,
 }
 
-impl<'a> Job<'a> {
-    pub(super) fn new(observed: &'a Observed) -> Job<'a> {
+impl<'a> JudgedJob<'a> {
+    pub(super) fn new(observed: &'a Observed) -> JudgedJob<'a> {
         let mut by_rank: BTreeMap<u64, BTreeMap<u64, Vec<&EpochRow>>> = BTreeMap::new();
         for row in &observed.epochs {
             by_rank.entry(row.rank).or_default().entry(row.loader).or_default().push(row);
@@ -102,10 +102,10 @@ impl<'a> Job<'a> {
                 let time = |rows: &[&EpochRow]| rows.iter().map(|row| row.wall_ns()).sum::<Nanos>();
                 // The first of equals: `max_by_key` would give the last.
                 let (loader, rows) = loaders.into_iter().rev().max_by_key(|(_, rows)| time(rows))?;
-                Some(Rank::new(observed, rank, loader, rows))
+                Some(JudgedRank::new(observed, rank, loader, rows))
             })
             .collect();
-        Job { observed, ranks }
+        JudgedJob { observed, ranks }
     }
 
     pub(super) fn passes(&self) -> impl Iterator<Item = &Pass<'a>> {
@@ -125,8 +125,8 @@ impl<'a> Job<'a> {
     }
 
     /// The rank with the longest training.
-    pub(super) fn longest(&self) -> Option<&Rank<'a>> {
-        let time = |rank: &Rank<'_>| rank.passes.iter().map(|pass| pass.row.wall_ns()).sum::<Nanos>();
+    pub(super) fn longest(&self) -> Option<&JudgedRank<'a>> {
+        let time = |rank: &JudgedRank<'_>| rank.passes.iter().map(|pass| pass.row.wall_ns()).sum::<Nanos>();
         self.ranks.iter().rev().max_by_key(|rank| time(rank))
     }
 
@@ -137,18 +137,18 @@ impl<'a> Job<'a> {
     }
 
     /// The largest share of waiting of a rank, with the rank.
-    pub(super) fn longest_wait(&self) -> Option<(&Rank<'a>, Wait)> {
+    pub(super) fn longest_wait(&self) -> Option<(&JudgedRank<'a>, Wait)> {
         let waits = self.ranks.iter().filter_map(|rank| rank.wait().map(|wait| (rank, wait)));
         waits.reduce(|a, b| if b.1.share > a.1.share { b } else { a })
     }
 }
 
-impl<'a> Rank<'a> {
-    fn new(observed: &'a Observed, rank: u64, loader: u64, mut rows: Vec<&'a EpochRow>) -> Rank<'a> {
+impl<'a> JudgedRank<'a> {
+    fn new(observed: &'a Observed, rank: u64, loader: u64, mut rows: Vec<&'a EpochRow>) -> JudgedRank<'a> {
         rows.sort_by_key(|row| (row.epoch, row.begin_ns));
         let kind = Kind::of(observed.loaders.iter().find(|row| row.rank == rank && row.loader == loader));
         let of_rank = |process: &&ProcessRow| process.rank == Some(rank);
-        Rank {
+        JudgedRank {
             rank,
             loader: Some(loader),
             kind,

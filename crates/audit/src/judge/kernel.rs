@@ -2,14 +2,14 @@
 
 use model::observed::{Certainty, Severity};
 
-use super::job::{Job, Pass, Rank, ratio};
-use super::rule::{Answer, Case, Known, Look, Loss, Need, Rule, by_epoch, by_rank};
+use super::job::{JudgedJob, JudgedRank, Pass, ratio};
+use super::rule::{FaultCase, FaultRule, Judgement, KnownFaults, Loss, Need, PassLook, by_epoch, by_rank};
 use super::text::{bytes, bytes_of, factor, percent, seconds};
 
 const PAGE: f64 = 4096.0;
 const SIGBUS: i32 = 7;
 
-pub(super) const MMAP_AMPLIFICATION: Rule = Rule {
+pub(super) const MMAP_AMPLIFICATION: FaultRule = FaultRule {
     name: "mmap-amplification",
     severity: Severity::Cost,
     about: "Page faults of mapped files bring far more from storage than is used.",
@@ -26,13 +26,13 @@ pub(super) const MMAP_AMPLIFICATION: Rule = Rule {
     judge: |job, _| by_epoch(job, mapped),
 };
 
-fn mapped(pass: &Pass<'_>) -> Look {
+fn mapped(pass: &Pass<'_>) -> PassLook {
     let files = &pass.row.files;
     let Some(issued) = pass.row.issued_bytes else {
-        return Look::unknown("Bytes read from storage are not known.");
+        return PassLook::unknown("Bytes read from storage are not known.");
     };
     if files.mapped_bytes.unwrap_or(0) == 0 && files.faults.is_none() {
-        return Look::not(0.0, "No data file was mapped.");
+        return PassLook::not(0.0, "No data file was mapped.");
     }
     // What was read by calls is not a matter of mappings.
     let issued = issued.saturating_sub(pass.asked());
@@ -44,18 +44,21 @@ fn mapped(pass: &Pass<'_>) -> Look {
         (Some(resident), _) if ratio(issued as f64, resident) > 2.0 => resident,
         (_, Some(touched)) if scattered => touched,
         (Some(used), _) | (None, Some(used)) => used,
-        (None, None) => return Look::unknown("What is used of the mappings is not known."),
+        (None, None) => return PassLook::unknown("What is used of the mappings is not known."),
     };
     let times = ratio(issued as f64, used);
     if times <= 2.0 || issued < 1 << 20 {
-        return Look::not(times, format!("{} times the used bytes were read from storage.", factor(times)));
+        return PassLook::not(
+            times,
+            format!("{} times the used bytes were read from storage.", factor(times)),
+        );
     }
     let evidence = format!(
         "{} were read from storage for at most {} that were used of mapped files.",
         bytes(issued),
         bytes_of(used)
     );
-    Case::of(pass, times, evidence)
+    FaultCase::of(pass, times, evidence)
         .figure("issued_bytes", issued as f64)
         .figure("used_bytes", used)
         .figure("times_used", times)
@@ -64,7 +67,7 @@ fn mapped(pass: &Pass<'_>) -> Look {
         .into()
 }
 
-pub(super) const READ_AHEAD_AMPLIFICATION: Rule = Rule {
+pub(super) const READ_AHEAD_AMPLIFICATION: FaultRule = FaultRule {
     name: "read-ahead-amplification",
     severity: Severity::Cost,
     about: "Read-ahead of the kernel brings more from storage than small random reads ask for.",
@@ -79,12 +82,12 @@ pub(super) const READ_AHEAD_AMPLIFICATION: Rule = Rule {
     judge: |job, _| by_epoch(job, |pass| read_ahead(job, pass)),
 };
 
-fn read_ahead(job: &Job<'_>, pass: &Pass<'_>) -> Look {
+fn read_ahead(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
     let (Some(size), Some(sequential)) = (pass.read_size(), pass.sequential()) else {
-        return Look::unknown("No reads were recorded.");
+        return PassLook::unknown("No reads were recorded.");
     };
     let Some(issued) = pass.row.issued_bytes else {
-        return Look::unknown("Bytes read from storage are not known.");
+        return PassLook::unknown("Bytes read from storage are not known.");
     };
     // Storage is read in pages.
     let reads = pass.row.io.reads.count as f64;
@@ -93,7 +96,10 @@ fn read_ahead(job: &Job<'_>, pass: &Pass<'_>) -> Look {
     let large = job.file_bytes().is_some_and(|file| file >= 8.0 * size as f64);
     let random = size < 128 << 10 && sequential < 0.3 && pass.reads_per_open() > 4.0 && large;
     if times <= 1.5 || !random || pass.has_mappings() || issued < 1 << 20 {
-        return Look::not(times, format!("{} times the asked bytes were read from storage.", factor(times)));
+        return PassLook::not(
+            times,
+            format!("{} times the asked bytes were read from storage.", factor(times)),
+        );
     }
     let ahead = job.observed.storage.iter().find_map(|row| row.read_ahead_kb);
     let setting =
@@ -104,7 +110,7 @@ fn read_ahead(job: &Job<'_>, pass: &Pass<'_>) -> Look {
         bytes(pass.asked()),
         bytes(size)
     );
-    Case::of(pass, times, evidence)
+    FaultCase::of(pass, times, evidence)
         .figure("issued_bytes", issued as f64)
         .figure("asked_bytes", pass.asked() as f64)
         .figure("times_asked", times)
@@ -114,7 +120,7 @@ fn read_ahead(job: &Job<'_>, pass: &Pass<'_>) -> Look {
         .into()
 }
 
-pub(super) const CACHE_TOO_SMALL: Rule = Rule {
+pub(super) const CACHE_TOO_SMALL: FaultRule = FaultRule {
     name: "cache-too-small",
     severity: Severity::Cost,
     about: "The data set would nearly fit into memory, but each epoch reads it from storage again.",
@@ -129,23 +135,26 @@ pub(super) const CACHE_TOO_SMALL: Rule = Rule {
     judge: |job, _| by_rank(job, |rank| cache(job, rank)),
 };
 
-fn cache(job: &Job<'_>, rank: &Rank<'_>) -> Look {
+fn cache(job: &JudgedJob<'_>, rank: &JudgedRank<'_>) -> PassLook {
     let host = &job.observed.host;
     let memory = host.memory_limit_bytes.into_iter().chain(host.memory_bytes).min();
     let (Some(memory), Some(refault)) = (memory.filter(|bytes| *bytes > 0), host.refault_bytes) else {
-        return Look::unknown("Memory, or what was evicted from it, is not known.");
+        return PassLook::unknown("Memory, or what was evicted from it, is not known.");
     };
     let set = job.observed.files.bytes;
     let later = || rank.passes.iter().skip(1);
     let least = later().map(|pass| pass.issued_share().unwrap_or(0.0)).fold(f64::INFINITY, f64::min);
     if !least.is_finite() || job.observed.files.direct > 0 {
-        return Look::unknown("There is only one epoch, or files are read past the page cache.");
+        return PassLook::unknown("There is only one epoch, or files are read past the page cache.");
     }
     let asked: u64 = later().map(|pass| pass.asked()).fold(0, u64::saturating_add);
     let evicted = ratio(refault as f64, asked as f64);
     if least < 0.8 || ratio(set as f64, memory as f64) >= 1.2 || set == 0 || evicted < 0.1 {
         let figures = format!("Later epochs read {} or more of their bytes from storage", percent(least));
-        return Look::not(least.min(1.0), format!("{figures}; {} were evicted before.", percent(evicted)));
+        return PassLook::not(
+            least.min(1.0),
+            format!("{figures}; {} were evicted before.", percent(evicted)),
+        );
     }
     let evidence = format!(
         "Each epoch reads {} or more from storage, though the files ({}) are less than 1.2 x the memory ({}); {} had \
@@ -156,7 +165,7 @@ fn cache(job: &Job<'_>, rank: &Rank<'_>) -> Look {
         bytes(refault)
     );
     let epochs = rank.passes.len().max(1) as f64;
-    Case::of_rank(rank, least, evidence)
+    FaultCase::of_rank(rank, least, evidence)
         .certainty(Certainty::Medium)
         .figure("files_bytes", set as f64)
         .figure("memory_bytes", memory as f64)
@@ -165,7 +174,7 @@ fn cache(job: &Job<'_>, rank: &Rank<'_>) -> Look {
         .into()
 }
 
-pub(super) const SHARED_MEMORY_FULL: Rule = Rule {
+pub(super) const SHARED_MEMORY_FULL: FaultRule = FaultRule {
     name: "shared-memory-full",
     severity: Severity::Cost,
     about: "Batches fill /dev/shm, or a worker was ended by SIGBUS.",
@@ -181,30 +190,30 @@ pub(super) const SHARED_MEMORY_FULL: Rule = Rule {
     judge: shared_memory,
 };
 
-fn shared_memory(job: &Job<'_>, _: &Known) -> Answer {
+fn shared_memory(job: &JudgedJob<'_>, _: &KnownFaults) -> Judgement {
     let host = &job.observed.host;
     let killed = job.observed.processes.iter().filter(|process| process.signal == Some(SIGBUS)).count();
     let size = host.shm_bytes.filter(|bytes| *bytes > 0);
     let share = size.zip(host.shm_used_bytes).map(|(size, used)| ratio(used as f64, size as f64));
     if killed == 0 && share.is_none() {
-        return Answer::Unknown("The use of /dev/shm is not known.".to_owned());
+        return Judgement::Unknown("The use of /dev/shm is not known.".to_owned());
     }
     let share = share.unwrap_or(0.0);
     if killed == 0 && share <= 0.8 {
-        return Answer::Not(format!("{} of /dev/shm was used at most.", percent(share)));
+        return Judgement::Not(format!("{} of /dev/shm was used at most.", percent(share)));
     }
     let by_signal =
         if killed > 0 { format!(" {killed} processes were ended by SIGBUS.") } else { String::new() };
     let of = size.map_or(String::new(), |size| format!(" of {}", bytes(size)));
     let used = bytes(host.shm_used_bytes.unwrap_or(0));
-    Case::of_job(share, format!("{used}{of} in /dev/shm were used at most.{by_signal}"))
+    FaultCase::of_job(share, format!("{used}{of} in /dev/shm were used at most.{by_signal}"))
         .figure("used_share", share)
         .figure("ended_by_sigbus", killed as f64)
         .limit("Other programs may use /dev/shm as well.")
         .found()
 }
 
-pub(super) const CHECKPOINT_BLOCKS: Rule = Rule {
+pub(super) const CHECKPOINT_BLOCKS: FaultRule = FaultRule {
     name: "checkpoint-blocks",
     severity: Severity::Cost,
     about: "Training stands still while checkpoints are written, or reads are slow meanwhile.",
@@ -219,7 +228,7 @@ pub(super) const CHECKPOINT_BLOCKS: Rule = Rule {
     judge: |job, _| by_rank(job, checkpoints),
 };
 
-fn checkpoints(rank: &Rank<'_>) -> Look {
+fn checkpoints(rank: &JudgedRank<'_>) -> PassLook {
     let rows = || rank.passes.iter().map(|pass| pass.row);
     let spent: f64 = rows().map(|row| row.checkpoint_ns.seconds()).sum();
     let written: u64 = rows().map(|row| row.checkpoint_bytes).fold(0, u64::saturating_add);
@@ -233,7 +242,7 @@ fn checkpoints(rank: &Rank<'_>) -> Look {
     let slower = slower.fold(0.0, f64::max);
     // Log files are small.
     if written < 1 << 20 || (share <= 0.05 && !(slower > 2.0 && share > 0.02)) {
-        return Look::not(share, format!("Checkpoints take {} of the time.", percent(share)));
+        return PassLook::not(share, format!("Checkpoints take {} of the time.", percent(share)));
     }
     let reads = if slower > 2.0 {
         format!(" Reads take {} x as long meanwhile.", factor(slower))
@@ -246,7 +255,7 @@ fn checkpoints(rank: &Rank<'_>) -> Look {
         seconds(spent / epochs),
         seconds(wall / epochs)
     );
-    Case::of_rank(rank, share, evidence)
+    FaultCase::of_rank(rank, share, evidence)
         .figure("checkpoint_seconds_per_epoch", spent / epochs)
         .figure("checkpoint_bytes_per_epoch", written as f64 / epochs)
         .figure("share", share)

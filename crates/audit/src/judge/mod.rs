@@ -20,18 +20,18 @@ mod tests;
 use std::collections::BTreeMap;
 
 use model::observed::{
-    EpochTime, FINDINGS_VERSION, Finding, Findings, Observed, RuleAnswer, RuleOutcome, Severity,
+    EpochTime, FINDINGS_VERSION, Fault, FaultOutcome, Findings, Observed, RuleAnswer, Severity,
 };
 
-use job::{Job, Rank};
-use rule::{Answer, Case, Known};
-pub use rule::{Loss, Need, Rule};
+use job::{JudgedJob, JudgedRank};
+use rule::{FaultCase, Judgement, KnownFaults};
+pub use rule::{FaultRule, Loss, Need};
 
 /// A loss of less than this share of an epoch is not worth a change.
 const SMALL: f64 = 0.02;
 
 /// All rules, in the order of judging: causes before symptoms.
-pub const RULES: &[Rule] = &[
+pub const RULES: &[FaultRule] = &[
     notes::NOT_INPUT_BOUND,
     correctness::SHARED_FILE_OFFSET,
     correctness::CONTENTS_KEPT,
@@ -71,37 +71,37 @@ pub const RULES: &[Rule] = &[
 
 /// Judges all rules.
 pub fn judge(observed: &Observed) -> Findings {
-    let job = Job::new(observed);
+    let job = JudgedJob::new(observed);
     let limits = text::limits(observed);
-    let mut known = Known::default();
-    let mut found: Vec<(&Rule, Finding)> = Vec::new();
+    let mut known = KnownFaults::default();
+    let mut found: Vec<(&FaultRule, Fault)> = Vec::new();
     let mut rules = Vec::new();
     let mut consequences: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     for rule in RULES {
         let answer = match rule.needs.iter().find_map(|need| need.missing(&job)) {
-            Some(reason) => Answer::Unknown(reason),
+            Some(reason) => Judgement::Unknown(reason),
             None => (rule.judge)(&job, &known),
         };
         let (outcome, reason) = match explained(rule, answer, &job, &known) {
-            Answer::Found(case) => {
+            Judgement::Found(case) => {
                 let finding = finding(rule, *case, &job, &limits);
                 let evidence = finding.evidence.clone();
                 known.found.insert(rule.name, finding.severity != Severity::Note);
                 found.push((rule, finding));
                 (RuleAnswer::Found, evidence)
             }
-            Answer::Explained(cause, evidence) => {
+            Judgement::Explained(cause, evidence) => {
                 consequences.entry(cause).or_default().push(rule.name.to_owned());
                 (RuleAnswer::Explained, format!("{evidence} It follows from {cause}."))
             }
-            Answer::Not(reason) => (RuleAnswer::NotFound, reason),
-            Answer::Unknown(reason) => (RuleAnswer::NotMeasurable, reason),
+            Judgement::Not(reason) => (RuleAnswer::NotFound, reason),
+            Judgement::Unknown(reason) => (RuleAnswer::NotMeasurable, reason),
         };
-        rules.push(RuleOutcome { name: rule.name.to_owned(), outcome, reason });
+        rules.push(FaultOutcome { name: rule.name.to_owned(), outcome, reason });
     }
     found.sort_by(|(rule, a), (other, b)| {
-        let cost = |finding: &Finding| finding.cost_seconds_per_epoch.unwrap_or(0.0);
-        let risk = |rule: &Rule| rule.loss != Loss::Risk;
+        let cost = |finding: &Fault| finding.cost_seconds_per_epoch.unwrap_or(0.0);
+        let risk = |rule: &FaultRule| rule.loss != Loss::Risk;
         let severity = a.severity.cmp(&b.severity);
         severity.then(risk(rule).cmp(&risk(other))).then(cost(b).total_cmp(&cost(a)))
     });
@@ -119,20 +119,20 @@ pub fn judge(observed: &Observed) -> Findings {
 }
 
 /// A rule that holds is explained by a cause that was found and matters as much.
-fn explained(rule: &Rule, answer: Answer, job: &Job<'_>, known: &Known) -> Answer {
-    let Answer::Found(case) = answer else {
+fn explained(rule: &FaultRule, answer: Judgement, job: &JudgedJob<'_>, known: &KnownFaults) -> Judgement {
+    let Judgement::Found(case) = answer else {
         return answer;
     };
     let note = severity(rule, &case, job) == Severity::Note;
     let cause = rule.explained_by.iter().find(|cause| known.fault(cause) || (note && known.found(cause)));
     match cause {
-        Some(cause) => Answer::Explained(cause, case.evidence),
-        None => Answer::Found(case),
+        Some(cause) => Judgement::Explained(cause, case.evidence),
+        None => Judgement::Found(case),
     }
 }
 
 /// A loss of time is a note if it is small, or if the job does not wait for its input.
-fn severity(rule: &Rule, case: &Case, job: &Job<'_>) -> Severity {
+fn severity(rule: &FaultRule, case: &FaultCase, job: &JudgedJob<'_>) -> Severity {
     let severity = case.severity.unwrap_or(rule.severity);
     if severity != Severity::Cost || rule.loss == Loss::Risk {
         return severity;
@@ -142,7 +142,7 @@ fn severity(rule: &Rule, case: &Case, job: &Job<'_>) -> Severity {
     if small || (rule.loss == Loss::Input && !waits()) { Severity::Note } else { Severity::Cost }
 }
 
-fn finding(rule: &Rule, case: Case, job: &Job<'_>, limits: &[String]) -> Finding {
+fn finding(rule: &FaultRule, case: FaultCase, job: &JudgedJob<'_>, limits: &[String]) -> Fault {
     let severity = severity(rule, &case, job);
     let mut evidence = case.evidence;
     if severity == Severity::Note && case.severity.unwrap_or(rule.severity) == Severity::Cost {
@@ -152,7 +152,7 @@ fn finding(rule: &Rule, case: Case, job: &Job<'_>, limits: &[String]) -> Finding
     if case.sites {
         places.extend(job.observed.sites.iter().take(3).map(|site| site.place.clone()));
     }
-    Finding {
+    Fault {
         name: rule.name.to_owned(),
         title: case.title.unwrap_or(rule.title).to_owned(),
         severity,
@@ -172,7 +172,7 @@ fn finding(rule: &Rule, case: Case, job: &Job<'_>, limits: &[String]) -> Finding
 }
 
 /// Where the time of an epoch of this rank goes, on average. Parts are cut so that they fit into the epoch.
-fn time(rank: &Rank<'_>) -> Option<EpochTime> {
+fn time(rank: &JudgedRank<'_>) -> Option<EpochTime> {
     let epochs = rank.passes.len() as f64;
     if epochs == 0.0 || !rank.kind.marks() {
         return None;

@@ -3,11 +3,11 @@
 use model::observed::Severity;
 use model::units::counted;
 
-use super::job::{Job, Rank};
-use super::rule::{Answer, Case, Known, Look, Loss, Need, Rule, by_rank};
+use super::job::{JudgedJob, JudgedRank};
+use super::rule::{FaultCase, FaultRule, Judgement, KnownFaults, Loss, Need, PassLook, by_rank};
 use super::text::{bytes, percent, seconds};
 
-pub(super) const NOT_INPUT_BOUND: Rule = Rule {
+pub(super) const NOT_INPUT_BOUND: FaultRule = FaultRule {
     name: "not-input-bound",
     severity: Severity::Note,
     about: "The training process waits for less than 2 % of the time.",
@@ -21,9 +21,9 @@ pub(super) const NOT_INPUT_BOUND: Rule = Rule {
     judge: not_input_bound,
 };
 
-fn not_input_bound(job: &Job<'_>, _: &Known) -> Answer {
+fn not_input_bound(job: &JudgedJob<'_>, _: &KnownFaults) -> Judgement {
     let Some((rank, wait)) = job.longest_wait() else {
-        return Answer::Unknown("No waits were observed.".to_owned());
+        return Judgement::Unknown("No waits were observed.".to_owned());
     };
     let part = if wait.steady { " after the first batches" } else { "" };
     let evidence = format!(
@@ -34,14 +34,14 @@ fn not_input_bound(job: &Job<'_>, _: &Known) -> Answer {
         percent(wait.share)
     );
     if wait.share >= super::SMALL {
-        return Answer::Not(evidence);
+        return Judgement::Not(evidence);
     }
-    let case = Case::of_rank(rank, 1.0 - wait.share, evidence).figure("wait_share", wait.share);
+    let case = FaultCase::of_rank(rank, 1.0 - wait.share, evidence).figure("wait_share", wait.share);
     let case = case.figure("batches", wait.batches as f64);
     case.limit_if(!wait.steady, "There are few batches: the start counts as well.").found()
 }
 
-pub(super) const SERVED_FROM_PAGE_CACHE: Rule = Rule {
+pub(super) const SERVED_FROM_PAGE_CACHE: FaultRule = FaultRule {
     name: "served-from-page-cache",
     severity: Severity::Note,
     about: "After the first epoch the data comes from the page cache.",
@@ -56,14 +56,14 @@ pub(super) const SERVED_FROM_PAGE_CACHE: Rule = Rule {
     judge: |job, _| by_rank(job, from_cache),
 };
 
-fn from_cache(rank: &Rank<'_>) -> Look {
+fn from_cache(rank: &JudgedRank<'_>) -> PassLook {
     let shares: Vec<f64> = rank.passes.iter().filter_map(|pass| pass.issued_share()).collect();
     let (Some(first), Some((last, later))) = (rank.first(), shares.split_last()) else {
-        return Look::unknown("Bytes read from storage are not known.");
+        return PassLook::unknown("Bytes read from storage are not known.");
     };
     let most = later.iter().skip(1).copied().fold(*last, f64::max);
     if most >= 0.1 {
-        return Look::not(
+        return PassLook::not(
             1.0 - most,
             format!("Epochs read up to {} of their bytes from storage.", percent(most)),
         );
@@ -75,10 +75,10 @@ fn from_cache(rank: &Rank<'_>) -> Look {
         bytes(first.asked()),
         percent(most)
     );
-    Case::of_rank(rank, 1.0 - most, evidence).figure("issued_share_later", most).into()
+    FaultCase::of_rank(rank, 1.0 - most, evidence).figure("issued_share_later", most).into()
 }
 
-pub(super) const WRONG_STORAGE: Rule = Rule {
+pub(super) const WRONG_STORAGE: FaultRule = FaultRule {
     name: "wrong-storage",
     severity: Severity::Note,
     about: "Data files are on a network file system or in a container's layers.",
@@ -93,7 +93,7 @@ pub(super) const WRONG_STORAGE: Rule = Rule {
     judge: wrong_storage,
 };
 
-fn wrong_storage(job: &Job<'_>, _: &Known) -> Answer {
+fn wrong_storage(job: &JudgedJob<'_>, _: &KnownFaults) -> Judgement {
     const REMOTE: &[&str] = &[
         "nfs",
         "cifs",
@@ -110,12 +110,12 @@ fn wrong_storage(job: &Job<'_>, _: &Known) -> Answer {
     ];
     let remote = |name: &str| REMOTE.iter().any(|kind| name.starts_with(kind));
     let Some(row) = job.observed.storage.iter().find(|row| remote(&row.file_system) && row.bytes > 0) else {
-        return Answer::Not(format!(
+        return Judgement::Not(format!(
             "{} examined.",
             counted(job.observed.storage.len() as u64, "file system")
         ));
     };
     let place = if row.mount.is_empty() { String::new() } else { format!(" at {}", row.mount) };
     let evidence = format!("{} of data are on {}{place}.", bytes(row.bytes), row.file_system);
-    Case::of_job(row.bytes as f64, evidence).figure("bytes", row.bytes as f64).found()
+    FaultCase::of_job(row.bytes as f64, evidence).figure("bytes", row.bytes as f64).found()
 }

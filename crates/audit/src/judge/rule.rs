@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use model::observed::{Certainty, FileExample, Severity};
 
-use super::job::{Job, Pass, Rank};
+use super::job::{JudgedJob, JudgedRank, Pass};
 use super::text;
 
 /// A rule: its metadata for the documentation, its texts, and the function that judges.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule {
+pub struct FaultRule {
     pub name: &'static str,
     /// At most this severe: a finding can be less severe, and says why.
     pub severity: Severity,
@@ -25,7 +25,7 @@ pub struct Rule {
     pub explanation: &'static str,
     pub change: &'static str,
     pub check: &'static str,
-    pub(super) judge: fn(&Job<'_>, &Known) -> Answer,
+    pub(super) judge: fn(&JudgedJob<'_>, &KnownFaults) -> Judgement,
 }
 
 /// What a rule needs to have been observed.
@@ -66,7 +66,7 @@ impl Need {
 
 impl Need {
     /// Why a rule cannot be judged without it; `None` if it was observed.
-    pub(super) fn missing(self, job: &Job<'_>) -> Option<String> {
+    pub(super) fn missing(self, job: &JudgedJob<'_>) -> Option<String> {
         let seen = match self {
             Need::Calls => job.passes().any(|pass| pass.asked() > 0 || pass.row.io.opens.count > 0),
             Need::Waits => job.passes().any(|pass| pass.kind.marks() && pass.row.batches > 0),
@@ -94,12 +94,12 @@ pub enum Loss {
 
 /// What was found by the rules before.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownFaults {
     /// Names of findings, with whether they are faults (not notes).
     pub found: BTreeMap<&'static str, bool>,
 }
 
-impl Known {
+impl KnownFaults {
     pub(super) fn found(&self, name: &str) -> bool {
         self.found.contains_key(name)
     }
@@ -111,8 +111,8 @@ impl Known {
 
 /// The answer of a rule.
 #[derive(Debug)]
-pub(super) enum Answer {
-    Found(Box<Case>),
+pub(super) enum Judgement {
+    Found(Box<FaultCase>),
     Not(String),
     Unknown(String),
     /// The rule holds and follows from the finding with this name.
@@ -121,7 +121,7 @@ pub(super) enum Answer {
 
 /// What holds in one epoch of one rank, or in the whole job.
 #[derive(Clone, Debug)]
-pub(super) struct Case {
+pub(super) struct FaultCase {
     pub rank: Option<u64>,
     pub loader: Option<u64>,
     /// How pronounced it is: the worst epoch gives the evidence.
@@ -143,9 +143,9 @@ pub(super) struct Case {
     pub sites: bool,
 }
 
-impl Case {
-    pub(super) fn of_job(weight: f64, evidence: String) -> Case {
-        Case {
+impl FaultCase {
+    pub(super) fn of_job(weight: f64, evidence: String) -> FaultCase {
+        FaultCase {
             rank: None,
             loader: None,
             weight: if weight.is_finite() { weight } else { 0.0 },
@@ -163,122 +163,126 @@ impl Case {
         }
     }
 
-    pub(super) fn of_rank(rank: &Rank<'_>, weight: f64, evidence: String) -> Case {
-        Case { rank: Some(rank.rank), loader: rank.loader, ..Case::of_job(weight, evidence) }
+    pub(super) fn of_rank(rank: &JudgedRank<'_>, weight: f64, evidence: String) -> FaultCase {
+        FaultCase { rank: Some(rank.rank), loader: rank.loader, ..FaultCase::of_job(weight, evidence) }
     }
 
-    pub(super) fn of(pass: &Pass<'_>, weight: f64, evidence: String) -> Case {
-        Case { rank: Some(pass.row.rank), loader: Some(pass.row.loader), ..Case::of_job(weight, evidence) }
+    pub(super) fn of(pass: &Pass<'_>, weight: f64, evidence: String) -> FaultCase {
+        FaultCase {
+            rank: Some(pass.row.rank),
+            loader: Some(pass.row.loader),
+            ..FaultCase::of_job(weight, evidence)
+        }
     }
 
-    pub(super) fn certainty(mut self, certainty: Certainty) -> Case {
+    pub(super) fn certainty(mut self, certainty: Certainty) -> FaultCase {
         self.certainty = certainty;
         self
     }
 
-    pub(super) fn severity(mut self, severity: Severity) -> Case {
+    pub(super) fn severity(mut self, severity: Severity) -> FaultCase {
         self.severity = Some(severity);
         self
     }
 
-    pub(super) fn figure(mut self, name: &str, value: f64) -> Case {
+    pub(super) fn figure(mut self, name: &str, value: f64) -> FaultCase {
         if value.is_finite() {
             self.figures.insert(name.to_owned(), value);
         }
         self
     }
 
-    pub(super) fn figure_if(self, name: &str, value: Option<f64>) -> Case {
+    pub(super) fn figure_if(self, name: &str, value: Option<f64>) -> FaultCase {
         match value {
             Some(value) => self.figure(name, value),
             None => self,
         }
     }
 
-    pub(super) fn cost(mut self, seconds: f64) -> Case {
+    pub(super) fn cost(mut self, seconds: f64) -> FaultCase {
         self.cost = seconds.is_finite().then_some(seconds.max(0.0));
         self
     }
 
-    pub(super) fn cost_if(self, seconds: Option<f64>) -> Case {
+    pub(super) fn cost_if(self, seconds: Option<f64>) -> FaultCase {
         match seconds {
             Some(seconds) => self.cost(seconds),
             None => self,
         }
     }
 
-    pub(super) fn place(mut self, example: Option<&FileExample>) -> Case {
+    pub(super) fn place(mut self, example: Option<&FileExample>) -> FaultCase {
         self.places.extend(example.and_then(text::example));
         self
     }
 
-    pub(super) fn sites(mut self) -> Case {
+    pub(super) fn sites(mut self) -> FaultCase {
         self.sites = true;
         self
     }
 
-    pub(super) fn limit(mut self, limit: impl Into<String>) -> Case {
+    pub(super) fn limit(mut self, limit: impl Into<String>) -> FaultCase {
         self.limits.push(limit.into());
         self
     }
 
-    pub(super) fn limit_if(self, applies: bool, limit: &str) -> Case {
+    pub(super) fn limit_if(self, applies: bool, limit: &str) -> FaultCase {
         if applies { self.limit(limit) } else { self }
     }
 
-    pub(super) fn title(mut self, title: &'static str) -> Case {
+    pub(super) fn title(mut self, title: &'static str) -> FaultCase {
         self.title = Some(title);
         self
     }
 
-    pub(super) fn explanation(mut self, explanation: impl Into<String>) -> Case {
+    pub(super) fn explanation(mut self, explanation: impl Into<String>) -> FaultCase {
         self.explanation = Some(explanation.into());
         self
     }
 
-    pub(super) fn change(mut self, change: impl Into<String>) -> Case {
+    pub(super) fn change(mut self, change: impl Into<String>) -> FaultCase {
         self.change = Some(change.into());
         self
     }
 
-    pub(super) fn found(self) -> Answer {
-        Answer::Found(Box::new(self))
+    pub(super) fn found(self) -> Judgement {
+        Judgement::Found(Box::new(self))
     }
 }
 
 /// What a look at one epoch of one rank gives.
 #[derive(Debug)]
-pub(super) enum Look {
-    Holds(Box<Case>),
+pub(super) enum PassLook {
+    Holds(Box<FaultCase>),
     /// It does not hold: the figure that decided, and how near it came (more is nearer).
     Not(f64, String),
     Unknown(String),
 }
 
-impl Look {
-    pub(super) fn not(nearness: f64, reason: impl Into<String>) -> Look {
-        Look::Not(if nearness.is_finite() { nearness } else { 0.0 }, reason.into())
+impl PassLook {
+    pub(super) fn not(nearness: f64, reason: impl Into<String>) -> PassLook {
+        PassLook::Not(if nearness.is_finite() { nearness } else { 0.0 }, reason.into())
     }
 
-    pub(super) fn unknown(reason: impl Into<String>) -> Look {
-        Look::Unknown(reason.into())
+    pub(super) fn unknown(reason: impl Into<String>) -> PassLook {
+        PassLook::Unknown(reason.into())
     }
 }
 
-impl From<Case> for Look {
-    fn from(case: Case) -> Look {
-        Look::Holds(Box::new(case))
+impl From<FaultCase> for PassLook {
+    fn from(case: FaultCase) -> PassLook {
+        PassLook::Holds(Box::new(case))
     }
 }
 
 /// Judges each epoch of each rank, and reports the worst rank once.
-pub(super) fn by_epoch(job: &Job<'_>, look: impl Fn(&Pass<'_>) -> Look) -> Answer {
+pub(super) fn by_epoch(job: &JudgedJob<'_>, look: impl Fn(&Pass<'_>) -> PassLook) -> Judgement {
     let looks = job.ranks.iter().map(|rank| (rank, rank.passes.iter().map(&look).collect())).collect();
     worst(job, looks)
 }
 
 /// Judges each rank over all of its epochs, and reports the worst one.
-pub(super) fn by_rank(job: &Job<'_>, look: impl Fn(&Rank<'_>) -> Look) -> Answer {
+pub(super) fn by_rank(job: &JudgedJob<'_>, look: impl Fn(&JudgedRank<'_>) -> PassLook) -> Judgement {
     let looks = job.ranks.iter().map(|rank| (rank, vec![look(rank)])).collect();
     worst(job, looks)
 }
@@ -286,14 +290,14 @@ pub(super) fn by_rank(job: &Job<'_>, look: impl Fn(&Rank<'_>) -> Look) -> Answer
 /// The cases of one rank.
 struct Held {
     rank: u64,
-    cases: Vec<Case>,
+    cases: Vec<FaultCase>,
     looks: usize,
     cost: Option<f64>,
 }
 
 impl Held {
     /// The mean over all epochs: epochs in which the rule does not hold cost nothing.
-    fn new(rank: u64, cases: Vec<Case>, looks: usize) -> Held {
+    fn new(rank: u64, cases: Vec<FaultCase>, looks: usize) -> Held {
         let known: Vec<f64> = cases.iter().filter_map(|case| case.cost).collect();
         let cost = (!known.is_empty()).then(|| known.iter().sum::<f64>() / looks.max(1) as f64);
         Held { rank, cases, looks, cost }
@@ -304,7 +308,7 @@ impl Held {
     }
 }
 
-fn worst(job: &Job<'_>, looks: Vec<(&Rank<'_>, Vec<Look>)>) -> Answer {
+fn worst(job: &JudgedJob<'_>, looks: Vec<(&JudgedRank<'_>, Vec<PassLook>)>) -> Judgement {
     let mut held: Vec<Held> = Vec::new();
     let mut nearest: Option<(f64, String)> = None;
     let mut unknown: Option<String> = None;
@@ -312,12 +316,12 @@ fn worst(job: &Job<'_>, looks: Vec<(&Rank<'_>, Vec<Look>)>) -> Answer {
         let (mut cases, all) = (Vec::new(), looks.len());
         for look in looks {
             match look {
-                Look::Holds(case) => cases.push(*case),
-                Look::Not(near, reason) if nearest.as_ref().is_none_or(|(most, _)| near > *most) => {
+                PassLook::Holds(case) => cases.push(*case),
+                PassLook::Not(near, reason) if nearest.as_ref().is_none_or(|(most, _)| near > *most) => {
                     nearest = Some((near, reason));
                 }
-                Look::Not(..) => {}
-                Look::Unknown(reason) => unknown = unknown.or(Some(reason)),
+                PassLook::Not(..) => {}
+                PassLook::Unknown(reason) => unknown = unknown.or(Some(reason)),
             }
         }
         if !cases.is_empty() {
@@ -333,20 +337,20 @@ fn worst(job: &Job<'_>, looks: Vec<(&Rank<'_>, Vec<Look>)>) -> Answer {
         return summary(worst, &ranks, job.ranks.len());
     }
     match (nearest, unknown) {
-        (Some((_, reason)), _) => Answer::Not(reason),
-        (None, reason) => Answer::Unknown(reason.unwrap_or_else(|| "no epoch was observed".to_owned())),
+        (Some((_, reason)), _) => Judgement::Not(reason),
+        (None, reason) => Judgement::Unknown(reason.unwrap_or_else(|| "no epoch was observed".to_owned())),
     }
 }
 
 /// The most pronounced case, with the number of epochs and ranks that have it.
-fn summary(worst: Held, with_it: &[u64], ranks: usize) -> Answer {
+fn summary(worst: Held, with_it: &[u64], ranks: usize) -> Judgement {
     let Held { cases, looks, cost, .. } = worst;
     let epochs = cases.len();
     let certain = cases.iter().map(|case| case.certainty).min();
     // The first of equals, so that the answer does not depend on the order of sorting.
     let most = cases.into_iter().reduce(|a, b| if b.weight > a.weight { b } else { a });
     let Some(mut case) = most else {
-        return Answer::Unknown("no epoch was observed".to_owned());
+        return Judgement::Unknown("no epoch was observed".to_owned());
     };
     case.cost = cost;
     case.certainty = certain.unwrap_or(case.certainty);

@@ -3,11 +3,11 @@
 use model::observed::{Certainty, ProcessRow, Severity};
 use model::units::grouped;
 
-use super::job::{Job, Pass, Rank, ratio};
-use super::rule::{Answer, Case, Known, Look, Loss, Need, Rule, by_epoch, by_rank};
+use super::job::{JudgedJob, JudgedRank, Pass, ratio};
+use super::rule::{FaultCase, FaultRule, Judgement, KnownFaults, Loss, Need, PassLook, by_epoch, by_rank};
 use super::text::{bytes, factor, percent, seconds};
 
-pub(super) const MAIN_PROCESS_READS: Rule = Rule {
+pub(super) const MAIN_PROCESS_READS: FaultRule = FaultRule {
     name: "main-process-reads",
     severity: Severity::Cost,
     about: "The training process reads the data, although there are workers.",
@@ -22,14 +22,14 @@ pub(super) const MAIN_PROCESS_READS: Rule = Rule {
     judge: |job, _| by_epoch(job, |pass| main_reads(job, pass)),
 };
 
-fn main_reads(job: &Job<'_>, pass: &Pass<'_>) -> Look {
+fn main_reads(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
     let (own, all) = (pass.row.rank_io.reads, pass.row.io.reads);
     let share = ratio(own.bytes as f64, all.bytes as f64);
     if pass.workers() == 0 {
-        return Look::not(0.0, "There are no workers.");
+        return PassLook::not(0.0, "There are no workers.");
     }
     if share <= 0.5 || own.count < pass.row.batches / 2 || pass.row.batches == 0 {
-        return Look::not(share, format!("The training process read {} of the bytes.", percent(share)));
+        return PassLook::not(share, format!("The training process read {} of the bytes.", percent(share)));
     }
     let (begin, end) = (pass.row.begin_ns, pass.row.end_ns);
     let nested = job.observed.epochs.iter().any(|row| {
@@ -37,7 +37,7 @@ fn main_reads(job: &Job<'_>, pass: &Pass<'_>) -> Look {
         other && row.begin_ns < end && row.end_ns > begin && row.rank_io.reads.count > 0
     });
     if nested {
-        return Look::not(share, "Another loader of the training process read at the same time.");
+        return PassLook::not(share, "Another loader of the training process read at the same time.");
     }
     let evidence = format!(
         "The training process read {} of {} of the epoch, although there are {} workers.",
@@ -46,7 +46,7 @@ fn main_reads(job: &Job<'_>, pass: &Pass<'_>) -> Look {
         pass.workers()
     );
     let spent = pass.row.rank_fetch_ns.seconds().max(pass.row.rank_io.file_ns().seconds());
-    Case::of(pass, share, evidence)
+    FaultCase::of(pass, share, evidence)
         .figure("rank_bytes", own.bytes as f64)
         .figure("all_bytes", all.bytes as f64)
         .figure("share", share)
@@ -55,7 +55,7 @@ fn main_reads(job: &Job<'_>, pass: &Pass<'_>) -> Look {
         .into()
 }
 
-pub(super) const NO_OVERLAP: Rule = Rule {
+pub(super) const NO_OVERLAP: FaultRule = FaultRule {
     name: "no-overlap",
     severity: Severity::Cost,
     about: "Without workers, training stands still while a batch is loaded.",
@@ -78,15 +78,15 @@ pub(super) const NO_OVERLAP: Rule = Rule {
     judge: |job, _| by_epoch(job, |pass| no_overlap(job, pass)),
 };
 
-fn no_overlap(job: &Job<'_>, pass: &Pass<'_>) -> Look {
+fn no_overlap(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
     if pass.workers() > 0 || !pass.kind.pytorch() {
-        return Look::not(0.0, "Batches are loaded by workers or threads.");
+        return PassLook::not(0.0, "Batches are loaded by workers or threads.");
     }
     let (wall, loading) = (pass.wall(), pass.budget());
     let reading = pass.row.rank_io.file_ns().seconds().max(pass.file());
     let (read, load) = (ratio(reading, wall), ratio(loading, wall));
     if read <= 0.1 && !(load > 0.25 && read > 0.02) {
-        return Look::not(
+        return PassLook::not(
             read,
             format!("Reading takes {} of the time, loading {}.", percent(read), percent(load)),
         );
@@ -101,7 +101,7 @@ fn no_overlap(job: &Job<'_>, pass: &Pass<'_>) -> Look {
         seconds(loading),
         seconds(reading)
     );
-    Case::of(pass, load.max(read), evidence)
+    FaultCase::of(pass, load.max(read), evidence)
         .figure("loading_seconds", loading)
         .figure("reading_seconds", reading)
         .figure("compute_seconds", compute)
@@ -109,7 +109,7 @@ fn no_overlap(job: &Job<'_>, pass: &Pass<'_>) -> Look {
         .into()
 }
 
-pub(super) const UNEVEN_WORKERS: Rule = Rule {
+pub(super) const UNEVEN_WORKERS: FaultRule = FaultRule {
     name: "uneven-workers",
     severity: Severity::Cost,
     about: "One worker delivers far more samples than the others.",
@@ -124,28 +124,28 @@ pub(super) const UNEVEN_WORKERS: Rule = Rule {
     judge: |job, _| by_epoch(job, uneven),
 };
 
-fn uneven(pass: &Pass<'_>) -> Look {
+fn uneven(pass: &Pass<'_>) -> PassLook {
     let rows = &pass.row.workers;
     let workers = (rows.len() as u64).max(pass.workers()) as f64;
     if rows.len() < 2 {
-        return Look::not(0.0, "There are fewer than two workers.");
+        return PassLook::not(0.0, "There are fewer than two workers.");
     }
     let counts: Vec<f64> = rows.iter().map(|row| row.samples as f64).collect();
     let (all, most) = (counts.iter().sum::<f64>(), counts.iter().copied().fold(0.0, f64::max));
     let times = ratio(most, all / workers);
     let fetches = rows.iter().map(|row| row.fetches as f64).sum::<f64>() / workers;
     if fetches < 8.0 {
-        return Look::unknown("Workers have fewer than 8 batches each.");
+        return PassLook::unknown("Workers have fewer than 8 batches each.");
     }
     if times <= 1.25 {
-        return Look::not(times, format!("The largest share is {} x the mean.", factor(times)));
+        return PassLook::not(times, format!("The largest share is {} x the mean.", factor(times)));
     }
     let longest = rows.iter().map(|row| row.fetch_ns.seconds()).fold(0.0, f64::max);
     let mean = pass.fetch() / workers;
     let shown: Vec<String> = rows.iter().take(8).map(|row| grouped(row.samples)).collect();
     let evidence =
         format!("Samples per worker: {}; the most are {} x the mean.", shown.join(", "), factor(times));
-    Case::of(pass, times, evidence)
+    FaultCase::of(pass, times, evidence)
         .figure("most_to_mean", times)
         .figure("samples_most", most)
         .figure("longest_fetch_seconds", longest)
@@ -153,7 +153,7 @@ fn uneven(pass: &Pass<'_>) -> Look {
         .into()
 }
 
-pub(super) const DESCRIPTORS_LEAK: Rule = Rule {
+pub(super) const DESCRIPTORS_LEAK: FaultRule = FaultRule {
     name: "descriptors-leak",
     severity: Severity::Cost,
     about: "Files are opened for samples and never closed.",
@@ -168,7 +168,7 @@ pub(super) const DESCRIPTORS_LEAK: Rule = Rule {
     judge: |job, _| by_rank(job, |rank| leak(job, rank)),
 };
 
-fn leak(job: &Job<'_>, rank: &Rank<'_>) -> Look {
+fn leak(job: &JudgedJob<'_>, rank: &JudgedRank<'_>) -> PassLook {
     let left = |process: &ProcessRow| {
         let open = process.data.opens.count.saturating_sub(process.data.opens.errors);
         open.saturating_sub(process.data.closes.count).min(process.open_files_end)
@@ -177,7 +177,7 @@ fn leak(job: &Job<'_>, rank: &Rank<'_>) -> Look {
     let Some((process, open)) =
         processes.map(|process| (process, left(process))).max_by_key(|(_, open)| *open)
     else {
-        return Look::unknown("No process of the rank was observed.");
+        return PassLook::unknown("No process of the rank was observed.");
     };
     let samples: u64 = rank.passes.iter().filter_map(Pass::amount).fold(0, u64::saturating_add);
     let opens: u64 = rank.passes.iter().map(|pass| pass.row.io.opens.count).fold(0, u64::saturating_add);
@@ -186,7 +186,7 @@ fn leak(job: &Job<'_>, rank: &Rank<'_>) -> Look {
     let limit = job.observed.host.open_files_limit;
     let near = limit.is_some_and(|limit| process.open_files_most as f64 > 0.8 * limit as f64);
     if open <= 100 || !(once || near) {
-        return Look::not(open as f64, format!("A process left {} data files open.", grouped(open)));
+        return PassLook::not(open as f64, format!("A process left {} data files open.", grouped(open)));
     }
     let of = limit.map_or(String::new(), |limit| format!(", of at most {} open files", grouped(limit)));
     let evidence = format!(
@@ -195,7 +195,7 @@ fn leak(job: &Job<'_>, rank: &Rank<'_>) -> Look {
         grouped(process.data.opens.count),
         grouped(open)
     );
-    Case::of_rank(rank, open as f64, evidence)
+    FaultCase::of_rank(rank, open as f64, evidence)
         .certainty(if once { Certainty::High } else { Certainty::Medium })
         .figure("left_open", open as f64)
         .figure("open_most", process.open_files_most as f64)
@@ -204,7 +204,7 @@ fn leak(job: &Job<'_>, rank: &Rank<'_>) -> Look {
         .into()
 }
 
-pub(super) const STRAGGLER_RANK: Rule = Rule {
+pub(super) const STRAGGLER_RANK: FaultRule = FaultRule {
     name: "straggler-rank",
     severity: Severity::Cost,
     about: "One rank waits for its input far longer than the others, which wait for it.",
@@ -218,16 +218,17 @@ pub(super) const STRAGGLER_RANK: Rule = Rule {
     judge: straggler,
 };
 
-fn straggler(job: &Job<'_>, _: &Known) -> Answer {
+fn straggler(job: &JudgedJob<'_>, _: &KnownFaults) -> Judgement {
     if job.ranks.len() < 2 {
-        return Answer::Not("There is one rank.".to_owned());
+        return Judgement::Not("There is one rank.".to_owned());
     }
-    let mean =
-        |rank: &Rank<'_>| rank.passes.iter().map(Pass::budget).sum::<f64>() / rank.passes.len().max(1) as f64;
-    let mut waits: Vec<(f64, &Rank<'_>)> = job.ranks.iter().map(|rank| (mean(rank), rank)).collect();
+    let mean = |rank: &JudgedRank<'_>| {
+        rank.passes.iter().map(Pass::budget).sum::<f64>() / rank.passes.len().max(1) as f64
+    };
+    let mut waits: Vec<(f64, &JudgedRank<'_>)> = job.ranks.iter().map(|rank| (mean(rank), rank)).collect();
     waits.sort_by(|a, b| a.0.total_cmp(&b.0));
     let Some(((most, rank), others)) = waits.split_last() else {
-        return Answer::Unknown("No rank was observed.".to_owned());
+        return Judgement::Unknown("No rank was observed.".to_owned());
     };
     let usual = others.get(others.len() / 2).map_or(0.0, |(wait, _)| *wait);
     let epoch = job.epoch_seconds(Some(rank.rank));
@@ -238,9 +239,9 @@ fn straggler(job: &Job<'_>, _: &Known) -> Answer {
         seconds(usual)
     );
     if *most < 2.0 * usual || most - usual < 0.1 * epoch {
-        return Answer::Not(evidence);
+        return Judgement::Not(evidence);
     }
-    Case::of_rank(rank, most - usual, evidence)
+    FaultCase::of_rank(rank, most - usual, evidence)
         .figure("wait_seconds", *most)
         .figure("wait_seconds_of_others", usual)
         .cost(most - usual)

@@ -3,13 +3,13 @@
 use model::observed::{Certainty, MemoryChange, ProcessRow, Severity, WorkerRow};
 use model::units::grouped;
 
-use super::job::{Pass, Rank, ratio};
-use super::rule::{Case, Look, Loss, Need, Rule, by_rank};
+use super::job::{JudgedRank, Pass, ratio};
+use super::rule::{FaultCase, FaultRule, Loss, Need, PassLook, by_rank};
 use super::text::{bytes, bytes_of, percent, seconds};
 
 const MIB: u64 = 1 << 20;
 
-pub(super) const COPY_ON_WRITE: Rule = Rule {
+pub(super) const COPY_ON_WRITE: FaultRule = FaultRule {
     name: "copy-on-write",
     severity: Severity::Cost,
     about: "Forked workers copy the memory of their parent by touching its objects.",
@@ -34,17 +34,17 @@ fn growth(memory: &MemoryChange) -> (u64, u64) {
     )
 }
 
-fn copied(rank: &Rank<'_>) -> Look {
+fn copied(rank: &JudgedRank<'_>) -> PassLook {
     let of_processes = rank.workers.iter().filter_map(|process| process.memory.as_ref());
     let rows = rank.passes.iter().flat_map(|pass| &pass.row.workers);
     let changes = of_processes.chain(rows.filter_map(|row| row.memory.as_ref())).map(growth);
     let copied = changes.max_by_key(|(private, shared)| (*private).min(shared.saturating_mul(2)));
     let Some((private, shared)) = copied else {
-        return Look::unknown("Memory of the workers was not measured.");
+        return PassLook::unknown("Memory of the workers was not measured.");
     };
     if private <= 30 * MIB || shared.saturating_mul(2) <= private {
         let figures = format!("Private memory of a worker grew by {}", bytes(private));
-        return Look::not(private as f64, format!("{figures}, shared memory fell by {}.", bytes(shared)));
+        return PassLook::not(private as f64, format!("{figures}, shared memory fell by {}.", bytes(shared)));
     }
     let evidence = format!(
         "Private memory of a worker grew by {}, and {} are no longer shared with its parent; there are {} workers.",
@@ -52,14 +52,14 @@ fn copied(rank: &Rank<'_>) -> Look {
         bytes(shared),
         rank.kind.workers
     );
-    Case::of_rank(rank, private as f64, evidence)
+    FaultCase::of_rank(rank, private as f64, evidence)
         .figure("private_bytes_grown", private as f64)
         .figure("shared_bytes_lost", shared as f64)
         .figure("workers", rank.kind.workers as f64)
         .into()
 }
 
-pub(super) const DATA_SET_PICKLED: Rule = Rule {
+pub(super) const DATA_SET_PICKLED: FaultRule = FaultRule {
     name: "data-set-pickled",
     severity: Severity::Cost,
     about: "A large data set object is pickled and sent to each worker.",
@@ -75,16 +75,16 @@ pub(super) const DATA_SET_PICKLED: Rule = Rule {
     judge: |job, _| by_rank(job, pickled),
 };
 
-fn pickled(rank: &Rank<'_>) -> Look {
+fn pickled(rank: &JudgedRank<'_>) -> PassLook {
     if rank.kind.workers == 0 {
-        return Look::not(0.0, "There are no workers.");
+        return PassLook::not(0.0, "There are no workers.");
     }
     let Some(sent) = rank.others().map(|process| process.pipe_bytes_early).max() else {
-        return Look::unknown("The training process was not observed.");
+        return PassLook::unknown("The training process was not observed.");
     };
     let each = sent as f64 / rank.kind.workers as f64;
     if each <= 16e6 {
-        return Look::not(
+        return PassLook::not(
             each,
             format!("{} per worker went into pipes before the first batch.", bytes_of(each)),
         );
@@ -99,7 +99,7 @@ fn pickled(rank: &Rank<'_>) -> Look {
         bytes_of(each),
         seconds(rank.first().map_or(0.0, started))
     );
-    Case::of_rank(rank, each, evidence)
+    FaultCase::of_rank(rank, each, evidence)
         .figure("pipe_bytes", sent as f64)
         .figure("bytes_per_worker", each)
         .cost(start / rank.passes.len().max(1) as f64)
@@ -114,7 +114,7 @@ fn started(pass: &Pass<'_>) -> f64 {
     (pass.row.start_ns.seconds() + wait.max(0.0)).min(pass.wall())
 }
 
-pub(super) const WORKERS_RESTARTED: Rule = Rule {
+pub(super) const WORKERS_RESTARTED: FaultRule = FaultRule {
     name: "workers-restarted",
     severity: Severity::Cost,
     about: "Workers are started anew in each epoch.",
@@ -129,10 +129,10 @@ pub(super) const WORKERS_RESTARTED: Rule = Rule {
     judge: |job, _| by_rank(job, restarted),
 };
 
-fn restarted(rank: &Rank<'_>) -> Look {
+fn restarted(rank: &JudgedRank<'_>) -> PassLook {
     let (workers, starts) = (rank.kind.workers, rank.kind.worker_starts);
     if workers == 0 || starts <= workers || rank.passes.len() < 2 {
-        return Look::not(
+        return PassLook::not(
             starts as f64,
             format!("{starts} worker processes were started for {workers} workers."),
         );
@@ -151,7 +151,7 @@ fn restarted(rank: &Rank<'_>) -> Look {
         seconds(cost),
         seconds(wall)
     );
-    let case = Case::of_rank(rank, share, evidence)
+    let case = FaultCase::of_rank(rank, share, evidence)
         .figure("worker_starts", starts as f64)
         .figure("workers", workers as f64)
         .figure("start_seconds_per_epoch", cost)
@@ -160,7 +160,7 @@ fn restarted(rank: &Rank<'_>) -> Look {
     if share < 0.05 { case.severity(Severity::Note) } else { case }.into()
 }
 
-pub(super) const IMPORT_STORM: Rule = Rule {
+pub(super) const IMPORT_STORM: FaultRule = FaultRule {
     name: "import-storm",
     severity: Severity::Cost,
     about: "Each worker imports hundreds of modules from slow storage when it starts.",
@@ -176,16 +176,16 @@ pub(super) const IMPORT_STORM: Rule = Rule {
     judge: |job, _| by_rank(job, imports),
 };
 
-fn imports(rank: &Rank<'_>) -> Look {
+fn imports(rank: &JudgedRank<'_>) -> PassLook {
     let rows = rank.passes.iter().flat_map(|pass| &pass.row.workers).filter(|row| row.started);
     let storms = rows.filter(|row| row.code_opens > 200);
     let Some(row) = storms.max_by_key(|row| row.start_ns.unwrap_or_default()) else {
-        return Look::not(0.0, "No worker opened more than 200 files of code.");
+        return PassLook::not(0.0, "No worker opened more than 200 files of code.");
     };
     let start = row.start_ns.unwrap_or_default().seconds();
     if start <= 1.0 {
         let opens = grouped(row.code_opens);
-        return Look::not(
+        return PassLook::not(
             start,
             format!("{opens} files of code were opened, and the start took {}.", seconds(start)),
         );
@@ -201,7 +201,7 @@ fn imports(rank: &Rank<'_>) -> Look {
         seconds(start),
         percent(ratio(in_calls, start).min(1.0))
     );
-    let case = Case::of_rank(rank, start, evidence)
+    let case = FaultCase::of_rank(rank, start, evidence)
         .certainty(Certainty::Medium)
         .figure("code_opens", row.code_opens as f64)
         .figure("start_seconds", start)

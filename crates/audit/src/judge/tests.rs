@@ -4,8 +4,8 @@ mod faults;
 mod healthy;
 
 use model::observed::{
-    Calls, EpochFiles, EpochRow, Findings, Framework, IoCounts, LoaderRow, Observed, ProcessRow, RuleAnswer,
-    StorageRow, WorkerRow,
+    Calls, EpochFiles, EpochRow, Findings, IoCounts, LoaderRow, Observed, ProcessRow, RuleAnswer, StorageRow,
+    TrainingFramework, WorkerRow,
 };
 use model::units::Nanos;
 
@@ -36,7 +36,7 @@ fn healthy() -> Observed {
     observed.host.open_files_limit = Some(1024);
     observed.host.refault_bytes = Some(0);
     observed.loaders.push(LoaderRow {
-        framework: Framework::Pytorch,
+        framework: TrainingFramework::Pytorch,
         workers: WORKERS,
         persistent: true,
         worker_starts: WORKERS,

@@ -3,8 +3,8 @@
 use model::observed::{Certainty, Severity};
 use model::units::{counted, grouped};
 
-use super::job::{Job, Pass, ratio};
-use super::rule::{Case, Look, Loss, Need, Rule, by_epoch};
+use super::job::{JudgedJob, Pass, ratio};
+use super::rule::{FaultCase, FaultRule, Loss, Need, PassLook, by_epoch};
 use super::text::{factor, percent, seconds};
 
 /// Waits that are longer than this share of the time deserve a cause.
@@ -32,11 +32,11 @@ const MORE_WORK: &[&str] = &[
     "random-where-sequential",
 ];
 
-fn little(wait: f64) -> Look {
-    Look::not(wait, format!("The training process waited {} of the time.", percent(wait)))
+fn little(wait: f64) -> PassLook {
+    PassLook::not(wait, format!("The training process waited {} of the time.", percent(wait)))
 }
 
-pub(super) const SERIALISED_READS: Rule = Rule {
+pub(super) const SERIALISED_READS: FaultRule = FaultRule {
     name: "serialised-reads",
     severity: Severity::Cost,
     about: "Workers read one after the other, although they could read at once.",
@@ -51,9 +51,9 @@ pub(super) const SERIALISED_READS: Rule = Rule {
     judge: |job, _| by_epoch(job, serialised),
 };
 
-fn serialised(pass: &Pass<'_>) -> Look {
+fn serialised(pass: &Pass<'_>) -> PassLook {
     let Some(wait) = pass.wait_share() else {
-        return Look::unknown("Waits were not observed.");
+        return PassLook::unknown("Waits were not observed.");
     };
     if wait <= WAITS {
         return little(wait);
@@ -64,7 +64,7 @@ fn serialised(pass: &Pass<'_>) -> Look {
     let in_flight = &pass.row.in_flight_ns;
     let all: f64 = in_flight.iter().map(|time| time.seconds()).sum();
     if busy.len() < 2 || all <= 0.0 {
-        return Look::not(0.0, "There are fewer than two workers that read.");
+        return PassLook::not(0.0, "There are fewer than two workers that read.");
     }
     let expected = two_at_once(&busy);
     let seen = ratio(in_flight.iter().skip(2).map(|time| time.seconds()).sum(), all);
@@ -74,13 +74,13 @@ fn serialised(pass: &Pass<'_>) -> Look {
         percent(expected)
     );
     if expected <= 0.03 {
-        return Look::unknown("Reads are too short to tell whether they exclude each other.");
+        return PassLook::unknown("Reads are too short to tell whether they exclude each other.");
     }
     if seen >= 0.2 * expected {
-        return Look::not(1.0 - ratio(seen, expected), figures);
+        return PassLook::not(1.0 - ratio(seen, expected), figures);
     }
     let waiting = (pass.fetch() - pass.file() - pass.busy().map_or(0.0, |(cpu, _)| cpu)).max(0.0);
-    Case::of(pass, expected - seen, figures)
+    FaultCase::of(pass, expected - seen, figures)
         .figure("two_at_once_share", seen)
         .figure("two_at_once_expected", expected)
         .cost(pass.saved(waiting.max(pass.file() * (1.0 - 1.0 / busy.len() as f64))))
@@ -99,7 +99,7 @@ fn two_at_once(busy: &[f64]) -> f64 {
     (1.0 - none - single).clamp(0.0, 1.0)
 }
 
-pub(super) const DECODE_BOUND: Rule = Rule {
+pub(super) const DECODE_BOUND: FaultRule = FaultRule {
     name: "decode-bound",
     severity: Severity::Cost,
     about: "Workers compute all the time, and still deliver too slowly.",
@@ -127,12 +127,12 @@ pub(super) const DECODE_BOUND: Rule = Rule {
     judge: |job, _| by_epoch(job, decoding),
 };
 
-fn decoding(pass: &Pass<'_>) -> Look {
+fn decoding(pass: &Pass<'_>) -> PassLook {
     let (Some(wait), Some(file)) = (pass.wait_share(), pass.file_share()) else {
-        return Look::unknown("Waits or fetches were not observed.");
+        return PassLook::unknown("Waits or fetches were not observed.");
     };
     let Some((busy, queued)) = pass.busy() else {
-        return Look::unknown("CPU time of the workers is not known.");
+        return PassLook::unknown("CPU time of the workers is not known.");
     };
     if wait <= WAITS {
         return little(wait);
@@ -141,7 +141,7 @@ fn decoding(pass: &Pass<'_>) -> Look {
     let longest = pass.row.workers.iter().map(|worker| worker.fetch_ns.seconds()).fold(0.0, f64::max);
     if longest < 0.5 * pass.wall() {
         let share = percent(ratio(longest, pass.wall()));
-        return Look::not(0.0, format!("The busiest worker fetched {share} of the time."));
+        return PassLook::not(0.0, format!("The busiest worker fetched {share} of the time."));
     }
     let running = ratio(busy, pass.fetch()).min(1.0);
     let figures = format!(
@@ -150,9 +150,9 @@ fn decoding(pass: &Pass<'_>) -> Look {
         percent(file)
     );
     if file >= 0.2 || running <= 0.7 {
-        return Look::not(running - file, figures);
+        return PassLook::not(running - file, figures);
     }
-    let case = Case::of(pass, running, figures)
+    let case = FaultCase::of(pass, running, figures)
         .figure("running_share", running)
         .figure("file_share", file)
         .figure("run_queue_seconds", queued)
@@ -166,7 +166,7 @@ fn decoding(pass: &Pass<'_>) -> Look {
     case.into()
 }
 
-pub(super) const ONE_FILE_MANY_WORKERS: Rule = Rule {
+pub(super) const ONE_FILE_MANY_WORKERS: FaultRule = FaultRule {
     name: "one-file-many-workers",
     severity: Severity::Cost,
     about: "Several workers read different places of one file at once.",
@@ -191,12 +191,12 @@ pub(super) const ONE_FILE_MANY_WORKERS: Rule = Rule {
     judge: |job, _| by_epoch(job, |pass| one_file(job, pass)),
 };
 
-fn one_file(job: &Job<'_>, pass: &Pass<'_>) -> Look {
+fn one_file(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
     let files = job.observed.files.estimated;
     let readers = pass.row.workers.iter().filter(|worker| worker.io.reads.bytes > 0).count() as u64;
     if files != 1 || readers < 2 {
         let read = format!("{} read {}", counted(readers, "worker"), counted(files, "file"));
-        return Look::not(0.0, format!("{read}."));
+        return PassLook::not(0.0, format!("{read}."));
     }
     let (wait, file) = (pass.wait_share().unwrap_or(0.0), pass.file_share().unwrap_or(0.0));
     let evidence = format!(
@@ -205,7 +205,7 @@ fn one_file(job: &Job<'_>, pass: &Pass<'_>) -> Look {
         percent(file)
     );
     let slow = wait > WAITS && file > 0.5 && pass.issued_share().unwrap_or(0.0) > 0.5;
-    let case = Case::of(pass, file, evidence)
+    let case = FaultCase::of(pass, file, evidence)
         .certainty(Certainty::Medium)
         .figure("workers", readers as f64)
         .figure("file_share", file)
@@ -217,7 +217,7 @@ fn one_file(job: &Job<'_>, pass: &Pass<'_>) -> Look {
     case.limit("What shards of their own would save is not known before they are tried.").into()
 }
 
-pub(super) const TOO_FEW_IN_FLIGHT: Rule = Rule {
+pub(super) const TOO_FEW_IN_FLIGHT: FaultRule = FaultRule {
     name: "too-few-in-flight",
     severity: Severity::Cost,
     about: "Workers wait for storage, which could deliver more if more reads were in flight.",
@@ -233,22 +233,22 @@ pub(super) const TOO_FEW_IN_FLIGHT: Rule = Rule {
 };
 
 /// How hard the storage works for an epoch that waits for it: reads in flight, and the part of the highest rate seen.
-fn storage_load(job: &Job<'_>, pass: &Pass<'_>) -> Result<(f64, Option<f64>), Look> {
+fn storage_load(job: &JudgedJob<'_>, pass: &Pass<'_>) -> Result<(f64, Option<f64>), PassLook> {
     let (Some(wait), Some(file)) = (pass.wait_share(), pass.file_share()) else {
-        return Err(Look::unknown("Waits or fetches were not observed."));
+        return Err(PassLook::unknown("Waits or fetches were not observed."));
     };
     if wait <= WAITS {
         return Err(little(wait));
     }
     if file <= 0.6 {
         let share = percent(file);
-        return Err(Look::not(file, format!("Calls on files take {share} of the time of fetches.")));
+        return Err(PassLook::not(file, format!("Calls on files take {share} of the time of fetches.")));
     }
     if pass.issued_share().is_some_and(|share| share < 0.5) {
-        return Err(Look::not(file, "Most bytes came from the page cache."));
+        return Err(PassLook::not(file, "Most bytes came from the page cache."));
     }
     let Some(in_flight) = pass.in_flight() else {
-        return Err(Look::unknown("Reads in flight are not known."));
+        return Err(PassLook::unknown("Reads in flight are not known."));
     };
     let most = job.observed.storage.iter().filter_map(|row| row.most_bytes_per_second).max();
     let bytes = pass.row.issued_bytes.unwrap_or_else(|| pass.asked()) as f64;
@@ -256,7 +256,7 @@ fn storage_load(job: &Job<'_>, pass: &Pass<'_>) -> Result<(f64, Option<f64>), Lo
     Ok((in_flight, most.filter(|most| *most > 0).map(|most| ratio(rate, most as f64).min(1.0))))
 }
 
-fn few_in_flight(job: &Job<'_>, pass: &Pass<'_>) -> Look {
+fn few_in_flight(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
     let (in_flight, load) = match storage_load(job, pass) {
         Ok(load) => load,
         Err(look) => return look,
@@ -269,9 +269,9 @@ fn few_in_flight(job: &Job<'_>, pass: &Pass<'_>) -> Look {
     let rate = load.map_or(String::new(), |load| format!(", at {} of the highest rate seen", percent(load)));
     let figures = format!("{} reads were in flight on average{rate}.", factor(in_flight));
     if !few {
-        return Look::not(1.0 / in_flight.max(1.0), figures);
+        return PassLook::not(1.0 / in_flight.max(1.0), figures);
     }
-    Case::of(pass, 1.0 / in_flight.max(1.0), figures)
+    FaultCase::of(pass, 1.0 / in_flight.max(1.0), figures)
         .certainty(if load.is_some() { Certainty::Medium } else { Certainty::Low })
         .figure("in_flight", in_flight)
         .figure_if("share_of_highest_rate", load)
@@ -280,11 +280,11 @@ fn few_in_flight(job: &Job<'_>, pass: &Pass<'_>) -> Look {
         .into()
 }
 
-fn rotational(job: &Job<'_>) -> bool {
+fn rotational(job: &JudgedJob<'_>) -> bool {
     job.observed.storage.first().is_some_and(|row| row.rotational == Some(true))
 }
 
-pub(super) const STORAGE_BOUND: Rule = Rule {
+pub(super) const STORAGE_BOUND: FaultRule = FaultRule {
     name: "storage-bound",
     severity: Severity::Cost,
     about: "Workers wait for storage that delivers what it can.",
@@ -318,7 +318,7 @@ pub(super) const STORAGE_BOUND: Rule = Rule {
     judge: |job, _| by_epoch(job, |pass| storage(job, pass)),
 };
 
-fn storage(job: &Job<'_>, pass: &Pass<'_>) -> Look {
+fn storage(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
     let (in_flight, load) = match storage_load(job, pass) {
         Ok(load) => load,
         Err(look) => return look,
@@ -331,7 +331,7 @@ fn storage(job: &Job<'_>, pass: &Pass<'_>) -> Look {
         seconds(pass.budget())
     );
     let high = load.is_some_and(|load| load > 0.8);
-    Case::of(pass, file, evidence)
+    FaultCase::of(pass, file, evidence)
         .certainty(if high { Certainty::Medium } else { Certainty::Low })
         .figure("file_share", file)
         .figure("in_flight", in_flight)
@@ -341,7 +341,7 @@ fn storage(job: &Job<'_>, pass: &Pass<'_>) -> Look {
         .into()
 }
 
-pub(super) const CONVOY: Rule = Rule {
+pub(super) const CONVOY: FaultRule = FaultRule {
     name: "convoy",
     severity: Severity::Cost,
     about: "The training process waits long for one batch and then gets several at once.",
@@ -377,26 +377,26 @@ pub(super) const CONVOY: Rule = Rule {
     judge: |job, _| by_epoch(job, convoy),
 };
 
-fn convoy(pass: &Pass<'_>) -> Look {
+fn convoy(pass: &Pass<'_>) -> PassLook {
     let Some(wait) = pass.wait_share() else {
-        return Look::unknown("Waits were not observed.");
+        return PassLook::unknown("Waits were not observed.");
     };
     let (groups, late) = (pass.row.groups, pass.row.convoy_groups);
     let share = ratio(late as f64, groups as f64);
     if pass.workers() < 3 || groups < 4 {
-        return Look::not(0.0, "There are fewer than three workers, or too few batches.");
+        return PassLook::not(0.0, "There are fewer than three workers, or too few batches.");
     }
     // Handing over takes time as well, and nobody is late for it.
     let handed = pass.row.handover_times.quantile(0.5).unwrap_or(0);
     let long = pass.row.wait_times.max().is_some_and(|most| most > handed);
     if share <= 0.6 || wait <= WAITS || !long {
-        return Look::not(share, format!("{late} of {groups} groups of batches had one long wait."));
+        return PassLook::not(share, format!("{late} of {groups} groups of batches had one long wait."));
     }
     let evidence = format!(
         "In {late} of {groups} groups of {} batches one wait was longer than three times all others together.",
         pass.workers()
     );
-    Case::of(pass, share, evidence)
+    FaultCase::of(pass, share, evidence)
         .certainty(Certainty::Medium)
         .figure("groups", groups as f64)
         .figure("convoy_groups", late as f64)

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::clock;
-use super::memory::Ring;
+use super::memory::RingMemory;
 use super::session::Session;
 
 /// The environment variable with the number of calls of a round. A program that finds it calls [`calibrate_child`]
@@ -26,7 +26,7 @@ const LIMIT_NS: u64 = 2_000_000_000;
 
 /// Additional time of calls that are observed, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Costs {
+pub(super) struct CallCosts {
     pub(super) per_call: f64,
     /// Of an open and its close.
     pub(super) per_open: f64,
@@ -121,9 +121,9 @@ fn run_child(command: &mut Command, deadline: u64) -> Option<Times> {
 }
 
 /// Measures the costs with a program that calls [`calibrate_child`]. `None`: it does not, or it is not observed.
-fn compare(session: &Session, program: impl Fn() -> Option<Command>) -> Option<Costs> {
+fn compare(session: &Session, program: impl Fn() -> Option<Command>) -> Option<CallCosts> {
     let deadline = clock::now() + LIMIT_NS;
-    let ring = Ring::new().ok()?;
+    let ring = RingMemory::new().ok()?;
     let variables: Vec<(&str, OsString)> = session.environment(&ring.path(), |name| std::env::var_os(name));
     let mut best: Option<(Times, Times)> = None;
     for _ in 0..REPETITIONS {
@@ -137,11 +137,11 @@ fn compare(session: &Session, program: impl Fn() -> Option<Command>) -> Option<C
     }
     let (plain, observed) = best?;
     let per_call = (observed.read - plain.read).max(0.0);
-    Some(Costs { per_call, per_open: (observed.open - plain.open).max(0.0) })
+    Some(CallCosts { per_call, per_open: (observed.open - plain.open).max(0.0) })
 }
 
 /// Measures the costs with this program itself.
-pub(super) fn calibrate(session: &Session) -> Option<Costs> {
+pub(super) fn calibrate(session: &Session) -> Option<CallCosts> {
     // A program without the call in its `main` must not start jobs of its own.
     if std::env::var_os(CALIBRATE_VARIABLE).is_some() {
         return None;

@@ -6,14 +6,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
-use super::calibrate::Costs;
+use super::calibrate::CallCosts;
 use super::clock;
 use super::job::Reaped;
-use super::memory::{Entry, Ring, SlotMemory, SlotStart, SlotTotals};
+use super::memory::{RingEntry, RingMemory, SlotMemory, SlotStart, SlotTotals};
 use super::noticed::Noticed;
 use super::proc;
-use super::sampler::Watched;
-use crate::event::{ProcessEnd, ProcessIndex, ProcessStart, Sample, Seen, Sink};
+use super::sampler::SampledProcess;
+use crate::event::{EventSink, ProcessEnd, ProcessIndex, ProcessStart, Sample, SeenCall};
 use crate::layout::{Op, TextKind};
 
 /// Events that are held of one process, and of all of them.
@@ -36,7 +36,7 @@ struct Waiting {
 #[derive(Debug, PartialEq, Eq)]
 enum What {
     Start(Box<ProcessStart>),
-    Event(Seen),
+    Event(SeenCall),
     Text { kind: TextKind, id: u64, device: u32, text: Box<str> },
 }
 
@@ -92,7 +92,7 @@ pub(super) struct Sums {
 /// All rings.
 #[derive(Debug)]
 pub(super) struct Drain<'a> {
-    ring: &'a Ring,
+    ring: &'a RingMemory,
     origin: u64,
     /// By number of the slot.
     images: BTreeMap<usize, Image>,
@@ -102,14 +102,14 @@ pub(super) struct Drain<'a> {
     samples: VecDeque<Sample>,
     looked_up: usize,
     signals: HashMap<u32, i32>,
-    costs: Option<Costs>,
+    costs: Option<CallCosts>,
     sums: Sums,
     noticed: Noticed,
 }
 
 /// The start of the job and the present, of the clock.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct JobSpan {
     origin: u64,
     now: u64,
 }
@@ -147,7 +147,7 @@ impl Image {
     }
 
     /// Takes events out of the ring until `window` of them wait.
-    fn fill(&mut self, window: usize, span: Span, noticed: &mut Noticed) {
+    fn fill(&mut self, window: usize, span: JobSpan, noticed: &mut Noticed) {
         let skips = self.gone.is_some() || self.is_stalled(span.now);
         let mut any = false;
         while self.waiting.len() < window {
@@ -170,13 +170,13 @@ impl Image {
         now.saturating_sub(*self.stalled_ns.get_or_insert(now)) > STALLED_NS
     }
 
-    fn take(&mut self, entry: Entry, span: Span, noticed: &mut Noticed) {
+    fn take(&mut self, entry: RingEntry, span: JobSpan, noticed: &mut Noticed) {
         // A time outside of the job's life is not one that the library wrote.
         let time =
             |at: u64| at.checked_sub(span.origin).filter(|_| at <= span.now.saturating_add(STALLED_NS));
         match entry {
-            Entry::Nothing => {}
-            Entry::Event(mut event) => {
+            RingEntry::Nothing => {}
+            RingEntry::Event(mut event) => {
                 let Some(start_ns) = time(event.start_ns) else { return };
                 event.start_ns = start_ns;
                 if event.op == Op::Exit {
@@ -185,7 +185,7 @@ impl Image {
                 self.maps |= noticed.event(&event);
                 self.wait(event.end_ns(), What::Event(event));
             }
-            Entry::Text { at_ns, kind, id, device, text } => {
+            RingEntry::Text { at_ns, kind, id, device, text } => {
                 let Some(at_ns) = time(at_ns) else { return };
                 if kind == TextKind::Program {
                     noticed.program(id, self.pid, at_ns, &text);
@@ -210,7 +210,7 @@ impl Image {
 }
 
 impl<'a> Drain<'a> {
-    pub(super) fn new(ring: &'a Ring, origin: u64, costs: Option<Costs>) -> Drain<'a> {
+    pub(super) fn new(ring: &'a RingMemory, origin: u64, costs: Option<CallCosts>) -> Drain<'a> {
         Drain {
             ring,
             origin,
@@ -235,9 +235,10 @@ impl<'a> Drain<'a> {
     }
 
     /// Processes that exist and that the sink knows.
-    pub(super) fn watched(&self) -> Vec<Watched> {
+    pub(super) fn watched(&self) -> Vec<SampledProcess> {
         let living = self.images.values().filter(|image| image.gone.is_none());
-        let one = |image: &Image| Some(Watched { index: image.index?, pid: image.pid, maps: image.maps });
+        let one =
+            |image: &Image| Some(SampledProcess { index: image.index?, pid: image.pid, maps: image.maps });
         living.filter_map(one).collect()
     }
 
@@ -285,10 +286,10 @@ impl<'a> Drain<'a> {
     }
 
     /// Reads all rings, and passes on what ended before `horizon` (a time of the clock, as `now`).
-    pub(super) fn round(&mut self, sink: &mut dyn Sink, now: u64, horizon: u64) {
+    pub(super) fn round(&mut self, sink: &mut dyn EventSink, now: u64, horizon: u64) {
         self.look(now.saturating_sub(self.origin));
         let horizon_ns = horizon.saturating_sub(self.origin);
-        let span = Span { origin: self.origin, now };
+        let span = JobSpan { origin: self.origin, now };
         let window = (WINDOWS / self.images.len().max(1)).clamp(64, WINDOW);
         let mut order = BinaryHeap::new();
         for (number, image) in &mut self.images {
@@ -308,7 +309,14 @@ impl<'a> Drain<'a> {
     }
 
     /// Passes on what waits of one image up to a time.
-    fn pass(&mut self, sink: &mut dyn Sink, image: &mut Image, limit_ns: u64, window: usize, span: Span) {
+    fn pass(
+        &mut self,
+        sink: &mut dyn EventSink,
+        image: &mut Image,
+        limit_ns: u64,
+        window: usize,
+        span: JobSpan,
+    ) {
         while image.next_ns().is_some_and(|at| at <= limit_ns) {
             let Some(Reverse(next)) = image.waiting.pop() else { break };
             self.pass_samples(sink, next.at_ns);
@@ -337,7 +345,7 @@ impl<'a> Drain<'a> {
         }
     }
 
-    fn pass_samples(&mut self, sink: &mut dyn Sink, limit_ns: u64) {
+    fn pass_samples(&mut self, sink: &mut dyn EventSink, limit_ns: u64) {
         while self.samples.front().is_some_and(|sample| sample.at_ns <= limit_ns) {
             let Some(mut sample) = self.samples.pop_front() else { break };
             sample.at_ns = sample.at_ns.max(self.passed_ns);
@@ -347,7 +355,7 @@ impl<'a> Drain<'a> {
     }
 
     /// Ends images that are gone and read to the end.
-    fn end_drained(&mut self, sink: &mut dyn Sink) {
+    fn end_drained(&mut self, sink: &mut dyn EventSink) {
         let drained = self.images.extract_if(.., |_, image| image.is_drained());
         for (number, image) in drained.collect::<Vec<_>>() {
             self.end(sink, &image);
@@ -356,7 +364,7 @@ impl<'a> Drain<'a> {
         }
     }
 
-    fn end(&mut self, sink: &mut dyn Sink, image: &Image) {
+    fn end(&mut self, sink: &mut dyn EventSink, image: &Image) {
         let SlotTotals { all, data, dropped, untracked, uring, recorded, calls, opens } =
             image.memory.totals();
         let gone = image.gone.unwrap_or_default();
@@ -383,7 +391,7 @@ impl<'a> Drain<'a> {
     }
 
     /// Passes on everything, also of processes that still run.
-    pub(super) fn finish(&mut self, sink: &mut dyn Sink) {
+    pub(super) fn finish(&mut self, sink: &mut dyn EventSink) {
         let now = clock::now();
         self.look(now.saturating_sub(self.origin));
         for image in self.images.values_mut() {

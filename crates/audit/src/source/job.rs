@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use model::observed::JobExit;
 
 use super::clock;
-use super::memory::Ring;
+use super::memory::RingMemory;
 use super::proc::{self, IoBytes};
 
 /// Signals that are forwarded. Those that stop a process stay as they are.
@@ -123,7 +123,7 @@ pub(super) struct Reaped {
 }
 
 /// A running job.
-pub(super) struct Job {
+pub(super) struct RunningJob {
     pid: u32,
     exit: Option<JobExit>,
     /// When the main process ended; 0 before.
@@ -162,13 +162,13 @@ fn wait_for(kind: libc::idtype_t, pid: u32, flags: libc::c_int) -> io::Result<Op
     }
 }
 
-impl Job {
+impl RunningJob {
     /// Starts the job. `ring` is woken when it ends.
     pub(super) fn start(
         command: &[OsString],
         variables: Vec<(&'static str, OsString)>,
-        ring: &Arc<Ring>,
-    ) -> io::Result<Job> {
+        ring: &Arc<RingMemory>,
+    ) -> io::Result<RunningJob> {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let subreaper = Subreaper::new();
         let forwarding = Forwarding::new();
@@ -183,7 +183,7 @@ impl Job {
             ended.store(clock::now(), SeqCst);
             ring.wake();
         });
-        Ok(Job {
+        Ok(RunningJob {
             pid,
             exit: None,
             ended_ns,

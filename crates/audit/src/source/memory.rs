@@ -12,7 +12,7 @@ use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 use model::observed::{Calls, IoCounts};
 use model::units::Nanos;
 
-use crate::event::Seen;
+use crate::event::SeenCall;
 use crate::layout::{
     CLAIMED, COMMAND_BYTES, CONTROL_BYTES, Control, EVENT_BYTES, EVENTS, Event, FREE, HEADER_BYTES, MAGIC,
     OPS, Op, OpTotals, RING_BYTES, SLOT_BYTES, SlotHeader, TEXT_BYTES, TEXT_PARTS, TextKind, VERSION,
@@ -27,7 +27,7 @@ const LARGEST_TOTAL: u64 = 1 << 50;
 
 /// The whole memory.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(super) struct RingMemory {
     file: File,
     control: MmapRaw,
 }
@@ -48,12 +48,12 @@ pub(super) fn descriptor_path(file: &File) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
 }
 
-impl Ring {
-    pub(super) fn new() -> io::Result<Ring> {
+impl RingMemory {
+    pub(super) fn new() -> io::Result<RingMemory> {
         let file = memory_file(c"feedline-audit", 0)?;
         file.set_len(RING_BYTES as u64)?;
         let control = MmapOptions::new().len(CONTROL_BYTES).map_raw(&file)?;
-        let ring = Ring { file, control };
+        let ring = RingMemory { file, control };
         ring.control().version.store(VERSION, Relaxed);
         ring.control().magic.store(MAGIC, Release);
         Ok(ring)
@@ -106,7 +106,7 @@ impl Ring {
         &self.control().wake
     }
 
-    /// Wakes whoever is in [`Ring::wait`].
+    /// Wakes whoever is in [`RingMemory::wait`].
     pub(super) fn wake(&self) {
         let word = self.wake_word();
         word.fetch_add(1, Release);
@@ -152,8 +152,8 @@ pub(super) struct SlotStart {
 
 /// What stands at one position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
-    Event(Seen),
+pub(super) enum RingEntry {
+    Event(SeenCall),
     Text {
         at_ns: u64,
         kind: TextKind,
@@ -318,7 +318,7 @@ impl SlotMemory {
 
     /// The next entry. `None`: there is no further one yet. Of a process that is gone, positions that it did not
     /// complete are skipped.
-    pub(super) fn next(&mut self, is_gone: bool) -> Option<Entry> {
+    pub(super) fn next(&mut self, is_gone: bool) -> Option<RingEntry> {
         if let Some(words) = self.published(self.tail) {
             return Some(self.entry(words));
         }
@@ -326,7 +326,7 @@ impl SlotMemory {
             return None;
         }
         self.tail = self.tail.wrapping_add(1);
-        Some(Entry::Nothing)
+        Some(RingEntry::Nothing)
     }
 
     /// Whether the process reserved positions that were not read.
@@ -335,15 +335,15 @@ impl SlotMemory {
         (1..=EVENTS as u64).contains(&ahead)
     }
 
-    fn entry(&mut self, words: [u64; 8]) -> Entry {
+    fn entry(&mut self, words: [u64; 8]) -> RingEntry {
         // SAFETY: the same size, and every pattern of bits is an `Event`.
         let event: Event = unsafe { std::mem::transmute(words) };
         let position = self.tail;
         self.tail = position.wrapping_add(1);
         match ALL_OPS.get(usize::from(event.op)) {
-            None => Entry::Nothing,
+            None => RingEntry::Nothing,
             Some(Op::Text) => self.text(position, &event),
-            Some(op) => Entry::Event(Seen {
+            Some(op) => RingEntry::Event(SeenCall {
                 op: *op,
                 kind: event.kind,
                 flags: event.flags,
@@ -361,7 +361,7 @@ impl SlotMemory {
     }
 
     /// A text, whose bytes stand in the positions after its event.
-    fn text(&mut self, position: u64, event: &Event) -> Entry {
+    fn text(&mut self, position: u64, event: &Event) -> RingEntry {
         let length = usize::try_from(event.asked).unwrap_or(usize::MAX).min(TEXT_BYTES * TEXT_PARTS);
         let mut bytes = Vec::with_capacity(length.next_multiple_of(TEXT_BYTES));
         for part in 1..=length.div_ceil(TEXT_BYTES) as u64 {
@@ -372,8 +372,8 @@ impl SlotMemory {
         }
         bytes.truncate(length);
         match text_kind(event.kind) {
-            None => Entry::Nothing,
-            Some(kind) => Entry::Text {
+            None => RingEntry::Nothing,
+            Some(kind) => RingEntry::Text {
                 at_ns: event.start_ns,
                 kind,
                 id: event.file,
@@ -401,13 +401,13 @@ mod tests {
 
     /// Writes into a slot as the library does, and worse.
     struct Writer {
-        ring: Ring,
+        ring: RingMemory,
         memory: MmapRaw,
     }
 
     impl Writer {
         fn new() -> Writer {
-            let ring = Ring::new().unwrap();
+            let ring = RingMemory::new().unwrap();
             let offset = slot_offset(3) as u64;
             let memory = MmapOptions::new().offset(offset).len(SLOT_BYTES).map_raw(&ring.file).unwrap();
             ring.control().states[3].store(CLAIMED, Release);
@@ -441,9 +441,9 @@ mod tests {
         }
     }
 
-    fn asked(entry: &Option<Entry>) -> Option<u64> {
+    fn asked(entry: &Option<RingEntry>) -> Option<u64> {
         match entry {
-            Some(Entry::Event(event)) => Some(event.asked),
+            Some(RingEntry::Event(event)) => Some(event.asked),
             _ => None,
         }
     }
@@ -471,9 +471,9 @@ mod tests {
         writer.header().head.store(4, Relaxed);
         assert_eq!(asked(&slot.next(false)), Some(7));
         assert_eq!(slot.next(false), None);
-        assert_eq!(slot.next(true), Some(Entry::Nothing));
+        assert_eq!(slot.next(true), Some(RingEntry::Nothing));
         assert_eq!(asked(&slot.next(true)), Some(8));
-        assert_eq!(slot.next(true), Some(Entry::Nothing));
+        assert_eq!(slot.next(true), Some(RingEntry::Nothing));
         assert_eq!(slot.next(true), None);
     }
 
@@ -485,7 +485,7 @@ mod tests {
         writer.part(1, &[b'a'; TEXT_BYTES]);
         writer.part(2, &[b'b'; TEXT_BYTES]);
         writer.event(3, Op::Read, 1, 9);
-        let Some(Entry::Text { kind, text, .. }) = slot.next(false) else { panic!("not a text") };
+        let Some(RingEntry::Text { kind, text, .. }) = slot.next(false) else { panic!("not a text") };
         assert_eq!(
             (kind, &*text),
             (TextKind::Path, format!("{}{}", "a".repeat(60), "b".repeat(10)).as_str())

@@ -25,14 +25,14 @@ use std::time::Duration;
 use model::observed::{JobExit, JobHost, Overhead, UnseenProcess};
 use model::units::Nanos;
 
-use self::calibrate::Costs;
+use self::calibrate::CallCosts;
 pub use self::calibrate::{CALIBRATE_VARIABLE, calibrate_child};
 use self::drain::Drain;
-use self::job::Job;
-use self::memory::Ring;
+use self::job::RunningJob;
+use self::memory::RingMemory;
 use self::sampler::{Sampled, Sampler};
 use self::session::Session;
-use crate::event::Sink;
+use crate::event::EventSink;
 
 /// Between two readings of the rings, unless a process asks for one.
 const ROUND: Duration = Duration::from_millis(50);
@@ -52,7 +52,7 @@ pub struct Options {
 
 /// What is known of the job as a whole.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct JobEnd {
     pub exit: JobExit,
     pub wall_ns: u64,
     pub host: JobHost,
@@ -109,20 +109,20 @@ impl SourceError {
 /// time since the start.
 pub fn run(
     options: &Options,
-    sink: &mut dyn Sink,
+    sink: &mut dyn EventSink,
     tick: &mut dyn FnMut(u64),
-) -> Result<Outcome, SourceError> {
+) -> Result<JobEnd, SourceError> {
     let program = options.command.first().ok_or(SourceError::NoCommand)?;
     if !session::is_supported() {
         return Err(SourceError::Unsupported);
     }
-    let ring = Arc::new(Ring::new().map_err(SourceError::Memory)?);
+    let ring = Arc::new(RingMemory::new().map_err(SourceError::Memory)?);
     let session = Session::new(options.marks).map_err(SourceError::Session)?;
     let costs = calibrate::calibrate(&session);
     let variables = session.environment(&ring.path(), |name| std::env::var_os(name));
     let cpu_before = own_cpu_ns();
     let origin = clock::now();
-    let mut job = Job::start(&options.command, variables, &ring)
+    let mut job = RunningJob::start(&options.command, variables, &ring)
         .map_err(|source| SourceError::of_start(program, source))?;
     let sampler = Sampler::start(origin);
     let mut drain = Drain::new(&ring, origin, costs);
@@ -135,7 +135,7 @@ pub fn run(
     let unseen = unseen(&ring, &mut drain, &sampled);
     let of_unseen: u64 = unseen.iter().filter_map(|process| process.read_bytes).sum();
     let sums = drain.sums();
-    let overhead = costs.map(|Costs { per_call, per_open }| Overhead {
+    let overhead = costs.map(|CallCosts { per_call, per_open }| Overhead {
         ns_per_call: per_call,
         ns_per_open: per_open,
         calls: sums.calls,
@@ -144,7 +144,7 @@ pub fn run(
         share: sums.share,
     });
     let Sampled { io, mappings, shm_used_bytes, refault_bytes, .. } = sampled;
-    Ok(Outcome {
+    Ok(JobEnd {
         exit,
         wall_ns: ended_ns.saturating_sub(origin),
         host: JobHost { shm_used_bytes, refault_bytes, ..host::job_host() },
@@ -158,11 +158,11 @@ pub fn run(
 
 /// Reads the rings until the job has ended. Returns when and how it did.
 fn observe(
-    job: &mut Job,
-    ring: &Ring,
+    job: &mut RunningJob,
+    ring: &RingMemory,
     sampler: &Sampler,
     drain: &mut Drain<'_>,
-    sink: &mut dyn Sink,
+    sink: &mut dyn EventSink,
     tick: &mut dyn FnMut(u64),
 ) -> (u64, JobExit) {
     let mut seen = 0;
@@ -189,7 +189,7 @@ fn observe(
 }
 
 /// Processes that were not observed, or not to their end.
-fn unseen(ring: &Ring, drain: &mut Drain<'_>, sampled: &Sampled) -> Vec<UnseenProcess> {
+fn unseen(ring: &RingMemory, drain: &mut Drain<'_>, sampled: &Sampled) -> Vec<UnseenProcess> {
     let noticed = drain.noticed();
     let has_slot = |pid: u32| noticed.has_slot(pid);
     let mut all: Vec<UnseenProcess> =

@@ -6,9 +6,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use model::observed::UnseenProcess;
 
 use super::memory::SlotStart;
-use super::sampler::{Watch, Watched};
+use super::sampler::{SampledProcess, Watch};
 use super::unseen;
-use crate::event::Seen;
+use crate::event::SeenCall;
 use crate::layout::{Mark, Op};
 
 /// Mapped files and programs that are remembered at most.
@@ -41,7 +41,7 @@ pub(super) struct Noticed {
 
 impl Noticed {
     /// An event. Returns whether it maps a data file.
-    pub(super) fn event(&mut self, event: &Seen) -> bool {
+    pub(super) fn event(&mut self, event: &SeenCall) -> bool {
         if event.op == Op::Mark {
             self.epoch |= [Mark::EpochBegin as u8, Mark::EpochEnd as u8].contains(&event.kind);
         }
@@ -89,7 +89,7 @@ impl Noticed {
     }
 
     /// Tells the sampler what to look at.
-    pub(super) fn show(&mut self, watch: &mut Watch, processes: Vec<Watched>) {
+    pub(super) fn show(&mut self, watch: &mut Watch, processes: Vec<SampledProcess>) {
         watch.processes = processes;
         if std::mem::take(&mut self.is_changed) {
             watch.devices.clone_from(&self.devices);

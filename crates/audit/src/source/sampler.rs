@@ -29,7 +29,7 @@ const SCANS_UNSEEN: u64 = 3;
 
 /// A process to sample.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Watched {
+pub(super) struct SampledProcess {
     pub(super) index: ProcessIndex,
     pub(super) pid: u32,
     /// Whether it has mapped data files, or inherited such mappings.
@@ -39,7 +39,7 @@ pub(super) struct Watched {
 /// What to look at.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    pub(super) processes: Vec<Watched>,
+    pub(super) processes: Vec<SampledProcess>,
     /// Devices of data files.
     pub(super) devices: BTreeSet<u32>,
     /// Inodes of data files that were mapped.
@@ -49,7 +49,7 @@ pub(super) struct Watch {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Request {
+struct SampleRequest {
     sample: bool,
     stop: bool,
 }
@@ -57,7 +57,7 @@ struct Request {
 #[derive(Debug, Default)]
 struct Shared {
     watch: Mutex<Watch>,
-    request: Mutex<Request>,
+    request: Mutex<SampleRequest>,
     requested: Condvar,
     /// Counts of the children of this process that ended. Held while counts are read, so that none counts twice.
     reaped: Mutex<IoBytes>,
@@ -94,7 +94,7 @@ impl Sampler {
     pub(super) fn start(origin: u64) -> Sampler {
         let shared = Arc::new(Shared::default());
         let (sender, samples) = channel();
-        let mut worker = Worker::new(origin, Arc::clone(&shared));
+        let mut worker = SamplerThread::new(origin, Arc::clone(&shared));
         let thread = std::thread::spawn(move || worker.run(&sender));
         Sampler { shared, samples, thread }
     }
@@ -139,7 +139,7 @@ struct Remembered {
     mapped: Option<(u64, u64)>,
 }
 
-struct Worker {
+struct SamplerThread {
     origin: u64,
     shared: Arc<Shared>,
     tree: Tree,
@@ -152,9 +152,9 @@ struct Worker {
     sampled: Sampled,
 }
 
-impl Worker {
-    fn new(origin: u64, shared: Arc<Shared>) -> Worker {
-        Worker {
+impl SamplerThread {
+    fn new(origin: u64, shared: Arc<Shared>) -> SamplerThread {
+        SamplerThread {
             origin,
             shared,
             tree: Tree::new(std::process::id()),
@@ -188,7 +188,7 @@ impl Worker {
     fn wait(&self, time_ns: u64) -> bool {
         let guard = locked(&self.shared.request);
         let limit = Duration::from_nanos(time_ns);
-        let idle = |request: &mut Request| !request.sample && !request.stop;
+        let idle = |request: &mut SampleRequest| !request.sample && !request.stop;
         let waited = self.shared.requested.wait_timeout_while(guard, limit, idle);
         let mut guard = waited.unwrap_or_else(PoisonError::into_inner).0;
         guard.sample = false;
@@ -236,7 +236,7 @@ impl Worker {
     }
 
     /// Reads what walks page tables, if it is time.
-    fn read_memory(&mut self, process: &Watched, mapped: &HashSet<u64>) {
+    fn read_memory(&mut self, process: &SampledProcess, mapped: &HashSet<u64>) {
         let now = clock::now();
         let remembered = self.remembered.entry(process.index).or_default();
         if now < remembered.next_memory_ns || now < self.pause_until_ns {
@@ -255,7 +255,7 @@ impl Worker {
         self.pause_until_ns = end + end.saturating_sub(now).saturating_mul(PAUSE);
     }
 
-    fn process(&mut self, process: &Watched) -> Option<ProcessSample> {
+    fn process(&mut self, process: &SampledProcess) -> Option<ProcessSample> {
         let stat = proc::stat(process.pid).filter(|stat| !stat.is_dead())?;
         let remembered = self.remembered.entry(process.index).or_default();
         if stat.threads <= THREADS {

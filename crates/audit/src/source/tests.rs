@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::{Options, Outcome, SourceError, run};
-use crate::event::{ProcessEnd, ProcessIndex, ProcessStart, Sample, Seen, Sink};
+use super::{JobEnd, Options, SourceError, run};
+use crate::event::{EventSink, ProcessEnd, ProcessIndex, ProcessStart, Sample, SeenCall};
 use crate::layout::{Op, TextKind};
 
 /// One job at a time in one process.
@@ -18,7 +18,7 @@ pub(super) fn alone() -> MutexGuard<'static, ()> {
 #[derive(Default)]
 struct Collected {
     starts: Vec<ProcessStart>,
-    events: Vec<(ProcessIndex, Seen)>,
+    events: Vec<(ProcessIndex, SeenCall)>,
     texts: Vec<(TextKind, u64, String)>,
     samples: Vec<Sample>,
     ends: Vec<(ProcessIndex, ProcessEnd)>,
@@ -31,23 +31,23 @@ impl Collected {
         self.last_ns = at_ns;
     }
 
-    fn of(&self, op: Op) -> Vec<Seen> {
+    fn of(&self, op: Op) -> Vec<SeenCall> {
         self.events.iter().map(|(_, event)| *event).filter(|event| event.op == op).collect()
     }
 
     /// Events on the file with this inode.
-    fn on(&self, op: Op, path: &Path) -> Vec<Seen> {
+    fn on(&self, op: Op, path: &Path) -> Vec<SeenCall> {
         let inode = std::os::unix::fs::MetadataExt::ino(&path.metadata().unwrap());
         self.of(op).into_iter().filter(|event| event.file == inode).collect()
     }
 }
 
-impl Sink for Collected {
+impl EventSink for Collected {
     fn process(&mut self, start: &ProcessStart) {
         self.at(start.start_ns);
         self.starts.push(start.clone());
     }
-    fn event(&mut self, process: ProcessIndex, event: &Seen) {
+    fn event(&mut self, process: ProcessIndex, event: &SeenCall) {
         assert!(process < self.starts.len());
         assert!(self.ends.iter().all(|(ended, _)| *ended != process));
         self.at(event.end_ns());
@@ -68,7 +68,7 @@ impl Sink for Collected {
     }
 }
 
-fn attempt(command: &[&str]) -> (Result<Outcome, SourceError>, Collected) {
+fn attempt(command: &[&str]) -> (Result<JobEnd, SourceError>, Collected) {
     let _alone = alone();
     let options = Options { command: command.iter().map(OsString::from).collect(), marks: true };
     let mut collected = Collected::default();
@@ -76,7 +76,7 @@ fn attempt(command: &[&str]) -> (Result<Outcome, SourceError>, Collected) {
     (outcome, collected)
 }
 
-fn observe(command: &[&str]) -> (Outcome, Collected) {
+fn observe(command: &[&str]) -> (JobEnd, Collected) {
     let (outcome, collected) = attempt(command);
     (outcome.unwrap(), collected)
 }
@@ -94,7 +94,7 @@ fn calls_of_a_program_are_seen() {
     let (outcome, seen) = observe(&["sh", "-c", "exec cat \"$0\" > /dev/null", path]);
     assert_eq!(outcome.exit.code, Some(0));
     assert_eq!(seen.on(Op::Open, file.path()).len(), 1);
-    let bytes: u64 = seen.on(Op::Read, file.path()).iter().map(Seen::bytes).sum();
+    let bytes: u64 = seen.on(Op::Read, file.path()).iter().map(SeenCall::bytes).sum();
     assert_eq!(bytes, 300_000);
     assert_eq!((seen.starts.len(), seen.ends.len()), (2, 2));
     let (_, end) = seen.ends.iter().find(|(process, _)| *process == 1).unwrap();
@@ -123,7 +123,7 @@ fn a_missing_command_has_the_exit_code_of_a_shell() {
 }
 
 /// Runs Python code with `path` as its argument.
-fn python(code: &str, path: &str) -> (Outcome, Collected) {
+fn python(code: &str, path: &str) -> (JobEnd, Collected) {
     // `python3` itself can be a script that starts dozens of programs.
     static PYTHON: OnceLock<String> = OnceLock::new();
     let python = PYTHON.get_or_init(|| {

@@ -10,7 +10,7 @@ use crate::layout::RING_VARIABLE;
 
 /// What a program file says about how it is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Program {
+enum ProgramStart {
     /// Without a dynamic loader.
     Static,
     /// With this loader.
@@ -27,7 +27,7 @@ const HEADER_BYTES: usize = 56;
 const LOADER: u32 = 3;
 
 /// Reads the beginning of a program file.
-fn program(file: &File) -> Option<Program> {
+fn program(file: &File) -> Option<ProgramStart> {
     let mut start = [0; 64];
     file.read_exact_at(&mut start, 0).ok()?;
     let number = |at: usize, length: usize| -> usize {
@@ -35,17 +35,17 @@ fn program(file: &File) -> Option<Program> {
         bytes.fold(0, |sum, byte| sum << 8 | usize::from(*byte))
     };
     if !start.starts_with(b"\x7fELF") {
-        return Some(Program::Other);
+        return Some(ProgramStart::Other);
     }
     // Class, byte order and machine are those of this program itself.
     let mut own = [0; 20];
     File::open("/proc/self/exe").ok()?.read_exact(&mut own).ok()?;
     if start.get(4..6) != own.get(4..6) || start.get(18..20) != own.get(18..20) || start.get(4) != Some(&2) {
-        return Some(Program::Foreign);
+        return Some(ProgramStart::Foreign);
     }
     let (offset, count) = (number(32, 8) as u64, number(56, 2).min(HEADERS));
     if number(54, 2) != HEADER_BYTES {
-        return Some(Program::Other);
+        return Some(ProgramStart::Other);
     }
     let mut headers = vec![0; count * HEADER_BYTES];
     file.read_exact_at(&mut headers, offset).ok()?;
@@ -54,12 +54,12 @@ fn program(file: &File) -> Option<Program> {
         bytes.fold(0, |sum, byte| sum << 8 | u64::from(*byte))
     };
     let loader = headers.chunks(HEADER_BYTES).find(|header| field(header, 0) as u32 == LOADER);
-    let Some(loader) = loader else { return Some(Program::Static) };
+    let Some(loader) = loader else { return Some(ProgramStart::Static) };
     let mut name = vec![0; usize::try_from(field(loader, 32)).ok()?.min(4096)];
     file.read_exact_at(&mut name, field(loader, 8)).ok()?;
     let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     name.truncate(end);
-    Some(Program::Dynamic(PathBuf::from(String::from_utf8_lossy(&name).into_owned())))
+    Some(ProgramStart::Dynamic(PathBuf::from(String::from_utf8_lossy(&name).into_owned())))
 }
 
 /// Why programs of this file cannot be observed. `None`: they can.
@@ -67,9 +67,9 @@ fn reason_of_file(file: &File) -> Option<String> {
     let data = file.metadata().ok()?;
     let changes_user = data.mode() & 0o4000 != 0 && data.uid() != rustix::process::geteuid().as_raw();
     let reason = match program(file)? {
-        Program::Static => "statically linked".to_owned(),
-        Program::Foreign => "for another kind of machine".to_owned(),
-        Program::Dynamic(loader) => {
+        ProgramStart::Static => "statically linked".to_owned(),
+        ProgramStart::Foreign => "for another kind of machine".to_owned(),
+        ProgramStart::Dynamic(loader) => {
             let is_glibc =
                 loader.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ld-linux"));
             if is_glibc && !changes_user {
@@ -80,7 +80,7 @@ fn reason_of_file(file: &File) -> Option<String> {
                 false => format!("linked with another C library ({})", loader.display()),
             }
         }
-        Program::Other => return None,
+        ProgramStart::Other => return None,
     };
     Some(reason)
 }
@@ -139,7 +139,7 @@ pub(super) fn reason_of_process(pid: u32, parent: u32) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn program_of(bytes: &[u8]) -> Option<Program> {
+    fn program_of(bytes: &[u8]) -> Option<ProgramStart> {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), bytes).unwrap();
         program(file.as_file())
@@ -148,17 +148,17 @@ mod tests {
     #[test]
     fn kinds_of_programs_are_told_apart() {
         let own = fs::read("/proc/self/exe").unwrap();
-        let Some(Program::Dynamic(loader)) = program_of(&own[..own.len().min(1 << 16)]) else {
+        let Some(ProgramStart::Dynamic(loader)) = program_of(&own[..own.len().min(1 << 16)]) else {
             panic!("this test is linked dynamically");
         };
         assert!(loader.to_str().unwrap().contains("ld-linux"), "{loader:?}");
         let mut none = own[..4096].to_vec();
         // No program headers at all.
         none[56..58].copy_from_slice(&[0, 0]);
-        assert_eq!(program_of(&none), Some(Program::Static));
+        assert_eq!(program_of(&none), Some(ProgramStart::Static));
         none[18] ^= 1;
-        assert_eq!(program_of(&none), Some(Program::Foreign));
-        assert_eq!(program_of(&[b'#'; 100]), Some(Program::Other));
+        assert_eq!(program_of(&none), Some(ProgramStart::Foreign));
+        assert_eq!(program_of(&[b'#'; 100]), Some(ProgramStart::Other));
         assert_eq!(program_of(b"\x7fELF"), None);
         // Offsets beyond the end.
         let mut wrong = own[..4096].to_vec();

@@ -1,4 +1,4 @@
-//! The lock that the readers of a replayed job share: a rank has only so many reads in flight.
+//! The lock that the readers of a replayed job share: it limits the reads of a rank that are in flight.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,11 +1,11 @@
 //! `feedline audit`: runs a job of another program, observes how it reads its data, and reports what is wrong. The job
-//! keeps its output, its signals and its exit code: whatever fails here after the job was started is printed and changes
-//! nothing else.
+//! keeps its output, its signals and its exit code: whatever fails here after the job was started is printed and
+//! changes nothing else.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use ::audit::{ObserveOptions, Paths, Progress, judge, observe, trace};
+use ::audit::{AuditProgress, ObserveOptions, Paths, judge, observe, trace};
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use engine::meter;
@@ -16,7 +16,7 @@ use session::check_folder;
 
 use super::typed_command;
 use crate::exit::{CommandResult, Exit, Failure};
-use crate::report::audit::{AuditOutcome, AuditText, Stream};
+use crate::report::audit::{AuditOutcome, AuditText, TextTarget};
 use crate::report::{self, folder, status};
 use crate::terminal;
 
@@ -131,7 +131,7 @@ fn run_job(flags: &AuditFlags) -> Result<Ledger, Failure> {
 /// Writes the result and reports it.
 fn conclude(flags: &AuditFlags, outcome: &AuditOutcome<'_>) -> Result<(), Failure> {
     let saved = outcome.write(&flags.results_dir).map_err(Failure::incomplete);
-    let text = AuditText { stream: Stream::Err, width: status::width() };
+    let text = AuditText { stream: TextTarget::Err, width: status::width() };
     let mut text = text.render(outcome.observed, outcome.findings);
     if let Ok(folder) = &saved {
         text.push_str(&report::layout::labelled_path("result in", folder.display(), status::width()));
@@ -178,7 +178,7 @@ struct ProgressLine {
 const BETWEEN_LINES: Nanos = Nanos(10_000_000_000);
 
 impl ProgressLine {
-    fn show(&mut self, progress: &Progress) {
+    fn show(&mut self, progress: &AuditProgress) {
         let line = progress_text(progress);
         if terminal::can_redraw() {
             let most = status::width().saturating_sub(1);
@@ -192,8 +192,8 @@ impl ProgressLine {
     }
 }
 
-fn progress_text(progress: &Progress) -> String {
-    let Progress { elapsed_ns, epoch, batches, bytes, processes } = *progress;
+fn progress_text(progress: &AuditProgress) -> String {
+    let AuditProgress { elapsed_ns, epoch, batches, bytes, processes } = *progress;
     let epoch = epoch.map_or(String::new(), |epoch| format!("epoch {epoch}, "));
     format!(
         "audit: {elapsed_ns}, {epoch}{}, {} read, {}",
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn progress_is_one_line() {
-        let progress = Progress {
+        let progress = AuditProgress {
             elapsed_ns: Nanos(12_000_000_000),
             epoch: Some(2),
             batches: 1_234,

@@ -38,12 +38,12 @@ pub(crate) struct SavedAudit {
 }
 
 #[derive(Deserialize)]
-struct SavedSummary {
-    feedline: SavedFeedlineObject,
+struct SavedAuditSummary {
+    feedline: SavedAuditObject,
 }
 
 #[derive(Deserialize)]
-struct SavedFeedlineObject {
+struct SavedAuditObject {
     version: String,
     workload: String,
 }
@@ -70,7 +70,7 @@ impl SavedAudit {
 
     fn parse(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> anyhow::Result<SavedAudit> {
         bytes_of(files, FINDINGS).context("not the result of an audit")?;
-        let SavedFeedlineObject { version, workload } = parse::<SavedSummary>(files, SUMMARY)?.feedline;
+        let SavedAuditObject { version, workload } = parse::<SavedAuditSummary>(files, SUMMARY)?.feedline;
         if is_newer(&version) {
             bail!(
                 "written by feedline {version}, a newer version than this one ({}); use that version",

@@ -15,7 +15,7 @@ use super::study;
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::WaitFlags;
 use crate::report;
-use crate::report::audit::{AuditText, Stream};
+use crate::report::audit::{AuditText, TextTarget};
 use crate::report::folder::safe_name;
 use crate::terminal;
 use loaded::{LoadedResult, LoadedStudy, differences, short_names};
@@ -143,7 +143,7 @@ fn audited(folder: &Path) -> anyhow::Result<NamedPage> {
         notices: wrong.map(notice).into_iter().collect(),
         version: env!("CARGO_PKG_VERSION"),
     });
-    let text = AuditText { stream: Stream::Out, width: terminal::columns() };
+    let text = AuditText { stream: TextTarget::Out, width: terminal::columns() };
     Ok(NamedPage {
         name: safe_name(&names.concat().replace('/', "_")),
         page,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use ::report::audit::AuditFigures;
 use ::report::html::{self, AuditDocuments, HtmlPage};
 use model::ledger::Ledger;
-use model::observed::{Finding, Findings, Observed};
+use model::observed::{Fault, Findings, Observed};
 use serde_json::{Value, json};
 
 use super::folder::{NamedDocument, PAGE, SUMMARY, write_documents};
@@ -17,7 +17,7 @@ use super::{write_lines, write_pretty};
 use crate::commands::audited::FINDINGS;
 
 pub(crate) use sides::{SideBySide, SideFigures};
-pub(crate) use text::{AuditText, Stream};
+pub(crate) use text::{AuditText, TextTarget};
 pub(crate) use validation::AuditValidation;
 
 /// An audit that has ended.
@@ -56,7 +56,7 @@ impl AuditOutcome<'_> {
     /// The content of `summary.json`.
     fn summary(&self) -> Value {
         let (observed, figures) = (self.observed, AuditFigures::new(self.observed));
-        let finding = |finding: &Finding| {
+        let finding = |finding: &Fault| {
             json!({
                 "name": finding.name,
                 "severity": finding.severity,

@@ -50,7 +50,8 @@ fn crates(files: &[File]) -> Vec<(&str, &str, &File)> {
     let mut found = Vec::new();
     for file in files {
         let name = file.path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml"));
-        let Some(name) = name else { continue };
+        // A workspace inside of a crate is not a member of this one.
+        let Some(name) = name.filter(|name| !name.contains('/')) else { continue };
         let root = ["lib", "main"].iter().find_map(|root| text(format!("crates/{name}/src/{root}.rs")));
         found.push((name, file.text.as_str(), root.unwrap()));
     }

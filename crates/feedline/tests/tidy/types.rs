@@ -96,7 +96,10 @@ fn f() {
 #[test]
 fn a_type_name_has_one_meaning() {
     let sources = sources();
-    let code = || sources.iter().map(|file| (file.path.as_str(), file.code()));
+    // The library of the audit is a program of its own.
+    let is_ours = |path: &str| !path.starts_with("crates/audit/preload/");
+    let code =
+        || sources.iter().map(|file| (file.path.as_str(), file.code())).filter(|(path, _)| is_ours(path));
     let count = code().flat_map(|(_, code)| defined_types(code)).count();
     assert!(count > 500, "only {count} types were seen in the whole workspace");
     none("type names are defined once, or shared for a reason", &name_clashes(code(), &SHARED_NAMES));

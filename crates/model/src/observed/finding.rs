@@ -13,9 +13,9 @@ pub const FINDINGS_VERSION: u32 = 1;
 pub struct Findings {
     pub version: u32,
     /// Correctness first, then by cost, then notes.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<Fault>,
     /// Every rule with its outcome, in the order of judging.
-    pub rules: Vec<RuleOutcome>,
+    pub rules: Vec<FaultOutcome>,
     /// Where the time of a training epoch goes, in seconds: mean over the epochs of the training loader.
     pub time: Option<EpochTime>,
     /// What could not be observed, as sentences.
@@ -24,7 +24,7 @@ pub struct Findings {
 
 impl Findings {
     /// Findings that ask for a change; without notes.
-    pub fn faults(&self) -> impl Iterator<Item = &Finding> {
+    pub fn faults(&self) -> impl Iterator<Item = &Fault> {
         self.findings.iter().filter(|finding| finding.severity != Severity::Note)
     }
 }
@@ -69,7 +69,7 @@ pub enum Certainty {
 
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct Fault {
     /// The rule's name: `tiny-reads`.
     pub name: String,
     /// A sentence for a heading: `Reads are tiny`.
@@ -101,7 +101,7 @@ pub struct Finding {
 
 /// The outcome of a rule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RuleOutcome {
+pub struct FaultOutcome {
     pub name: String,
     pub outcome: RuleAnswer,
     /// The figure that decided, or why there is none.

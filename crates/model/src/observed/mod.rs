@@ -14,10 +14,10 @@ use std::ops::AddAssign;
 use serde::{Deserialize, Serialize};
 
 pub use finding::{
-    Certainty, EpochTime, FINDINGS_VERSION, Finding, Findings, RuleAnswer, RuleOutcome, Severity,
+    Certainty, EpochTime, FINDINGS_VERSION, Fault, FaultOutcome, Findings, RuleAnswer, Severity,
 };
 pub use io::{Calls, IoCounts};
-pub use spread::Spread;
+pub use spread::ValueCounts;
 
 use crate::units::Nanos;
 
@@ -32,7 +32,7 @@ pub struct Observed {
     /// From the start of the job to its end.
     pub wall_ns: Nanos,
     pub host: JobHost,
-    pub coverage: Coverage,
+    pub coverage: Visibility,
     pub overhead: Option<Overhead>,
     /// Processes of the job in order of their start; the rest is summed up in the last one.
     pub processes: Vec<ProcessRow>,
@@ -88,7 +88,7 @@ pub struct JobHost {
 
 /// What was seen and what was not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Coverage {
+pub struct Visibility {
     pub events: u64,
     /// Events that were dropped because a ring was full. Totals include them, details do not.
     pub events_dropped: u64,
@@ -110,7 +110,7 @@ pub struct Coverage {
     pub faults: Option<String>,
 }
 
-impl Coverage {
+impl Visibility {
     /// The share of the copied bytes that was recorded, 0 to 1.
     pub fn share(&self) -> Option<f64> {
         let copied = self.copied_bytes.filter(|bytes| *bytes > 0)?;
@@ -195,7 +195,7 @@ pub struct MemoryChange {
 pub struct LoaderRow {
     pub rank: u64,
     pub loader: u64,
-    pub framework: Framework,
+    pub framework: TrainingFramework,
     pub workers: u64,
     pub persistent: bool,
     pub iterable: bool,
@@ -210,7 +210,7 @@ pub struct LoaderRow {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Framework {
+pub enum TrainingFramework {
     Pytorch,
     Tensorflow,
     Keras,
@@ -268,23 +268,23 @@ pub struct EpochRow {
     /// The rank's own reads that fall into waits or into the time between batches (without workers: loading).
     pub rank_fetch_ns: Nanos,
     pub workers: Vec<WorkerRow>,
-    /// Bytes that the kernel read from devices for the job (`read_bytes`), and that the devices served to everybody.
+    /// Bytes that the kernel read from devices for the job (`read_bytes`), and that the devices served to all programs.
     pub issued_bytes: Option<u64>,
     pub served_bytes: Option<u64>,
     /// Sizes of reads, weighted by number; and time of opens, reads, fetches of a batch, waits, compute and
     /// hand-over of a step, and of everything but file calls per sample.
-    pub read_sizes: Spread,
-    pub open_times: Spread,
-    pub read_times: Spread,
-    pub fetch_times: Spread,
-    pub wait_times: Spread,
-    pub compute_times: Spread,
-    pub handover_times: Spread,
-    pub think_times: Spread,
+    pub read_sizes: ValueCounts,
+    pub open_times: ValueCounts,
+    pub read_times: ValueCounts,
+    pub fetch_times: ValueCounts,
+    pub wait_times: ValueCounts,
+    pub compute_times: ValueCounts,
+    pub handover_times: ValueCounts,
+    pub think_times: ValueCounts,
     /// Time with this number of reads in flight, by number; index 0 is no read.
     pub in_flight_ns: Vec<Nanos>,
     /// Sizes of reads in bytes: those in write windows (checkpoints) apart.
-    pub read_times_in_checkpoints: Spread,
+    pub read_times_in_checkpoints: ValueCounts,
     /// Groups of `workers` batches, and those in which the longest wait is more than three times the sum of the
     /// others.
     pub groups: u64,
@@ -408,7 +408,7 @@ pub struct FileFigures {
     pub estimated: u64,
     /// Leading zero bits of the hash of a file in the sample.
     pub sample_bits: u32,
-    pub sizes: Spread,
+    pub sizes: ValueCounts,
     /// Sum of the sizes, by estimate.
     pub bytes: u64,
     /// The deepest folders that hold data files, with the number of files of the sample; at most 64. Empty if paths

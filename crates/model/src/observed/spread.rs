@@ -11,7 +11,7 @@ const BITS: u32 = 5;
 
 /// Counts of values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spread {
+pub struct ValueCounts {
     count: u64,
     sum: u64,
     min: u64,
@@ -20,7 +20,7 @@ pub struct Spread {
     bins: BTreeMap<u64, u64>,
 }
 
-impl Spread {
+impl ValueCounts {
     pub fn record(&mut self, value: u64) {
         self.record_n(value, 1);
     }
@@ -98,9 +98,9 @@ fn middle_of(bottom: u64) -> u64 {
     bottom.saturating_add((1u64 << shift) >> 1)
 }
 
-impl AddAssign<&Spread> for Spread {
-    fn add_assign(&mut self, other: &Spread) {
-        let Spread { count, sum, min, max, bins } = other;
+impl AddAssign<&ValueCounts> for ValueCounts {
+    fn add_assign(&mut self, other: &ValueCounts) {
+        let ValueCounts { count, sum, min, max, bins } = other;
         if *count == 0 {
             return;
         }
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_within_a_bin() {
-        let mut spread = Spread::default();
+        let mut spread = ValueCounts::default();
         (1..=10_000).for_each(|value| spread.record(value));
         for share in [0.1, 0.5, 0.9, 0.99] {
             let (exact, found) = (share * 10_000.0, spread.quantile(share).unwrap() as f64);
@@ -131,7 +131,8 @@ mod tests {
 
     #[test]
     fn sums_are_as_if_recorded_together() {
-        let (mut a, mut b, mut both) = (Spread::default(), Spread::default(), Spread::default());
+        let (mut a, mut b, mut both) =
+            (ValueCounts::default(), ValueCounts::default(), ValueCounts::default());
         for value in [0, 1, 5, 4096, u64::MAX] {
             a.record(value);
             both.record(value);
@@ -141,8 +142,8 @@ mod tests {
             both.record_n(value, 7);
         }
         a += &b;
-        a += &Spread::default();
+        a += &ValueCounts::default();
         assert_eq!(a, both);
-        assert_eq!(Spread::default().quantile(0.5), None);
+        assert_eq!(ValueCounts::default().quantile(0.5), None);
     }
 }

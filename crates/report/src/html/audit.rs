@@ -2,7 +2,7 @@
 
 mod tables;
 
-use model::observed::{Certainty, EpochTime, Finding, Findings, Observed, Severity};
+use model::observed::{Certainty, EpochTime, Fault, Findings, Observed, Severity};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
 
 use super::parts::{Card, Cell, DataTable, HtmlPage, Notice, PageBlock, PageSection, PageTone};
@@ -23,8 +23,10 @@ pub struct AuditDocuments<'a> {
     pub version: &'a str,
 }
 
-/// The parts of the time of an epoch.
-const PARTS: [(&str, fn(&EpochTime) -> f64); 6] = [
+/// A part of the time of an epoch: its name and its seconds.
+type TimePart = (&'static str, fn(&EpochTime) -> f64);
+
+const PARTS: [TimePart; 6] = [
     ("start of workers", |time| time.start),
     ("waiting for data", |time| time.blocked),
     ("hand-over", |time| time.handover),
@@ -107,7 +109,7 @@ fn findings_section(findings: &Findings) -> PageSection {
     if !cards.is_empty() {
         section.blocks.push(PageBlock::Findings(cards));
     }
-    let row = |rule: &model::observed::RuleOutcome| -> Vec<Cell> {
+    let row = |rule: &model::observed::FaultOutcome| -> Vec<Cell> {
         let outcome = match rule.outcome {
             model::observed::RuleAnswer::Found => "found",
             model::observed::RuleAnswer::NotFound => "not found",
@@ -141,7 +143,7 @@ pub(super) struct FindingCard {
 }
 
 impl FindingCard {
-    fn new(finding: &Finding) -> FindingCard {
+    fn new(finding: &Fault) -> FindingCard {
         let (word, tone) = match finding.severity {
             Severity::Correctness => ("wrong data", PageTone::Bad),
             Severity::Cost => ("cost", PageTone::Doubtful),

@@ -160,7 +160,8 @@ impl SideBySide {
             let pair = json!({ "a": of(&self.a), "b": of(&self.b), "ratio": self.ratio(number) });
             ((*key).to_owned(), pair)
         };
-        let side = |side: &SideFigures| json!({ "folder": side.folder, "kind": if side.is_audit { "audit" } else { "run" } });
+        let kind = |side: &SideFigures| if side.is_audit { "audit" } else { "run" };
+        let side = |side: &SideFigures| json!({ "folder": side.folder, "kind": kind(side) });
         json!({
             "a": side(&self.a),
             "b": side(&self.b),

@@ -2,8 +2,8 @@
 
 use ::report::audit::{AuditFigures, training_loaders};
 use model::observed::{
-    Certainty, EpochTime, Finding, Findings, Framework, JobExit, LoaderRow, Observed, RuleAnswer, Severity,
-    Source, StartMethod,
+    Certainty, EpochTime, Fault, Findings, JobExit, LoaderRow, Observed, RuleAnswer, Severity, Source,
+    StartMethod, TrainingFramework,
 };
 use model::units::{Bytes, Nanos, counted, grouped};
 
@@ -13,7 +13,7 @@ use crate::terminal::Tone;
 
 /// Where the text goes, which decides about its colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stream {
+pub(crate) enum TextTarget {
     Out,
     Err,
 }
@@ -21,7 +21,7 @@ pub(crate) enum Stream {
 /// How the text is to look.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AuditText {
-    pub stream: Stream,
+    pub stream: TextTarget,
     pub width: usize,
 }
 
@@ -51,8 +51,8 @@ impl AuditText {
 
     fn tone(&self, tone: Tone, text: &str) -> String {
         match self.stream {
-            Stream::Out => tone.out(text),
-            Stream::Err => tone.err(text),
+            TextTarget::Out => tone.out(text),
+            TextTarget::Err => tone.err(text),
         }
     }
 
@@ -83,7 +83,7 @@ impl AuditText {
         format!("{}\n{facts}\n", wrapped(&format!("audit of {command}"), 2, self.columns()))
     }
 
-    fn finding(&self, finding: &Finding) -> String {
+    fn finding(&self, finding: &Fault) -> String {
         let (word, tone) = match finding.severity {
             Severity::Correctness => ("wrong data", Tone::Bad),
             Severity::Cost => ("cost", Tone::Doubtful),
@@ -249,10 +249,10 @@ pub(crate) fn ending(exit: JobExit) -> String {
 /// A loader in a few words.
 pub(crate) fn loader(row: &LoaderRow) -> String {
     let framework = match row.framework {
-        Framework::Pytorch => "PyTorch",
-        Framework::Tensorflow => "TensorFlow",
-        Framework::Keras => "Keras",
-        Framework::Unknown => return "no marks of a loader".to_owned(),
+        TrainingFramework::Pytorch => "PyTorch",
+        TrainingFramework::Tensorflow => "TensorFlow",
+        TrainingFramework::Keras => "Keras",
+        TrainingFramework::Unknown => return "no marks of a loader".to_owned(),
     };
     let workers = match (row.workers, row.start_method) {
         (0, _) => "no workers".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::observed::{Findings, Observed, Spread, WorkerRow};
+use model::observed::{Findings, Observed, ValueCounts, WorkerRow};
 use model::units::{Bytes, Nanos, grouped, significant};
 
 use super::super::parts::{Cell, DataTable, PageSection};
@@ -59,7 +59,7 @@ pub(super) fn requests(figures: &AuditFigures) -> Option<PageSection> {
 }
 
 /// Counts by power of two, from the lower end.
-fn octaves(spread: &Spread) -> Vec<(u64, u64)> {
+fn octaves(spread: &ValueCounts) -> Vec<(u64, u64)> {
     let mut bins: BTreeMap<u64, u64> = BTreeMap::new();
     for (value, count) in spread.bins() {
         let bottom = if value == 0 { 0 } else { 1 << value.ilog2() };
