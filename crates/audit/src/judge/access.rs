@@ -5,13 +5,13 @@ use model::units::{counted, grouped};
 
 use super::correctness::AGAIN;
 use super::job::{JudgedJob, JudgedRank, Pass, ratio};
-use super::rule::{FaultCase, FaultRule, Loss, Need, PassLook, by_epoch, by_rank};
+use super::rule::{AuditRule, FaultCase, Loss, Need, PassLook, by_epoch, by_rank};
 use super::text::{bytes, bytes_of, factor, percent, seconds};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-pub(super) const SAME_BYTES: FaultRule = FaultRule {
+pub(super) const SAME_BYTES: AuditRule = AuditRule {
     name: "same-bytes-read-again",
     severity: Severity::Cost,
     about: "A process reads the same ranges of files several times in one epoch.",
@@ -86,7 +86,7 @@ fn headers_again(job: &JudgedJob<'_>, pass: &Pass<'_>) -> bool {
     reopened(pass).is_some() && part && extra / (files.opens.max(1) as f64) < 64.0 * KIB as f64
 }
 
-pub(super) const FILES_OPENED_AGAIN: FaultRule = FaultRule {
+pub(super) const FILES_OPENED_AGAIN: AuditRule = AuditRule {
     name: "files-opened-again",
     severity: Severity::Cost,
     about: "A process opens the same file many times in one epoch.",
@@ -156,7 +156,7 @@ fn opened_again(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
         .into()
 }
 
-pub(super) const TINY_READS: FaultRule = FaultRule {
+pub(super) const TINY_READS: AuditRule = AuditRule {
     name: "tiny-reads",
     severity: Severity::Cost,
     about: "Files are read in order in pieces of less than 16 KiB.",
@@ -200,7 +200,7 @@ fn tiny_reads(pass: &Pass<'_>) -> PassLook {
         .into()
 }
 
-pub(super) const METADATA_BOUND: FaultRule = FaultRule {
+pub(super) const METADATA_BOUND: AuditRule = AuditRule {
     name: "metadata-bound",
     severity: Severity::Cost,
     about: "Finding and opening small files takes longer than reading them.",
@@ -251,7 +251,7 @@ fn metadata(pass: &Pass<'_>) -> PassLook {
         .into()
 }
 
-pub(super) const REPEATED_LISTING: FaultRule = FaultRule {
+pub(super) const REPEATED_LISTING: AuditRule = AuditRule {
     name: "repeated-listing",
     severity: Severity::Cost,
     about: "The same folders are listed again and again.",
@@ -308,7 +308,7 @@ fn listing(rank: &JudgedRank<'_>) -> PassLook {
         .into()
 }
 
-pub(super) const RANDOM_WHERE_SEQUENTIAL: FaultRule = FaultRule {
+pub(super) const RANDOM_WHERE_SEQUENTIAL: AuditRule = AuditRule {
     name: "random-where-sequential",
     severity: Severity::Cost,
     about: "Small reads at random offsets cover whole large files from storage.",

@@ -4,7 +4,7 @@ use model::observed::{Certainty, Severity};
 use model::units::{counted, grouped};
 
 use super::job::{JudgedJob, JudgedRank, Pass, ratio};
-use super::rule::{FaultCase, FaultRule, Judgement, KnownFaults, Loss, Need, PassLook, by_epoch, by_rank};
+use super::rule::{AuditRule, FaultAnswer, FaultCase, KnownFaults, Loss, Need, PassLook, by_epoch, by_rank};
 use super::text::{bytes, factor, percent};
 
 /// What is read again beyond this cannot be chance: drawing as many samples as there are, with replacement, reads
@@ -14,7 +14,7 @@ pub(super) const AGAIN: f64 = 1.7;
 /// Places that an order is compared over at least.
 const PLACES: u64 = 20;
 
-pub(super) const SHARED_FILE_OFFSET: FaultRule = FaultRule {
+pub(super) const SHARED_FILE_OFFSET: AuditRule = AuditRule {
     name: "shared-file-offset",
     severity: Severity::Correctness,
     about: "Several processes read through one inherited descriptor and move each other's position.",
@@ -49,7 +49,7 @@ fn shared_offset(pass: &Pass<'_>) -> PassLook {
         .into()
 }
 
-pub(super) const CONTENTS_KEPT: FaultRule = FaultRule {
+pub(super) const CONTENTS_KEPT: AuditRule = AuditRule {
     name: "contents-kept-in-memory",
     severity: Severity::Correctness,
     about: "After the first epoch samples are delivered, but next to nothing is read.",
@@ -111,7 +111,7 @@ fn contents_kept(rank: &JudgedRank<'_>) -> PassLook {
     if rank.kind.marks() && !rank.kind.pytorch() { case.severity(Severity::Note) } else { case }.into()
 }
 
-pub(super) const STALE_SHARDS: FaultRule = FaultRule {
+pub(super) const STALE_SHARDS: AuditRule = AuditRule {
     name: "stale-shards",
     severity: Severity::Correctness,
     about: "Workers that stay alive read the shards that they read in the epoch before.",
@@ -181,7 +181,7 @@ fn stale_shards(rank: &JudgedRank<'_>) -> PassLook {
         .into()
 }
 
-pub(super) const ORDER_NEVER_CHANGES: FaultRule = FaultRule {
+pub(super) const ORDER_NEVER_CHANGES: AuditRule = AuditRule {
     name: "order-never-changes",
     severity: Severity::Correctness,
     about: "The training loader reads in the same order in each epoch.",
@@ -245,7 +245,7 @@ fn shuffled_elsewhere(job: &JudgedJob<'_>, rank: &JudgedRank<'_>) -> Option<u64>
         .next()
 }
 
-pub(super) const DUPLICATE_READS: FaultRule = FaultRule {
+pub(super) const DUPLICATE_READS: AuditRule = AuditRule {
     name: "duplicate-reads",
     severity: Severity::Correctness,
     about: "Several workers or ranks read the same data in one epoch.",
@@ -262,7 +262,7 @@ pub(super) const DUPLICATE_READS: FaultRule = FaultRule {
     judge: duplicates,
 };
 
-fn duplicates(job: &JudgedJob<'_>, _: &KnownFaults) -> Judgement {
+fn duplicates(job: &JudgedJob<'_>, _: &KnownFaults) -> FaultAnswer {
     match across_ranks(job) {
         Some(case) => case.found(),
         None => by_epoch(job, duplicates_of_workers),
@@ -331,7 +331,7 @@ fn across_ranks(job: &JudgedJob<'_>) -> Option<FaultCase> {
     Some(case.figure("ranks", job.ranks.len() as f64).figure("share_per_rank", least.min(1.0)).sites())
 }
 
-pub(super) const FORK_WITH_THREADS: FaultRule = FaultRule {
+pub(super) const FORK_WITH_THREADS: AuditRule = AuditRule {
     name: "fork-with-threads",
     severity: Severity::Correctness,
     about: "A worker was forked from a process with threads, and hangs.",

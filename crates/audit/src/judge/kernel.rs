@@ -3,13 +3,13 @@
 use model::observed::{Certainty, Severity};
 
 use super::job::{JudgedJob, JudgedRank, Pass, ratio};
-use super::rule::{FaultCase, FaultRule, Judgement, KnownFaults, Loss, Need, PassLook, by_epoch, by_rank};
+use super::rule::{AuditRule, FaultAnswer, FaultCase, KnownFaults, Loss, Need, PassLook, by_epoch, by_rank};
 use super::text::{bytes, bytes_of, factor, percent, seconds};
 
 const PAGE: f64 = 4096.0;
 const SIGBUS: i32 = 7;
 
-pub(super) const MMAP_AMPLIFICATION: FaultRule = FaultRule {
+pub(super) const MMAP_AMPLIFICATION: AuditRule = AuditRule {
     name: "mmap-amplification",
     severity: Severity::Cost,
     about: "Page faults of mapped files bring far more from storage than is used.",
@@ -67,7 +67,7 @@ fn mapped(pass: &Pass<'_>) -> PassLook {
         .into()
 }
 
-pub(super) const READ_AHEAD_AMPLIFICATION: FaultRule = FaultRule {
+pub(super) const READ_AHEAD_AMPLIFICATION: AuditRule = AuditRule {
     name: "read-ahead-amplification",
     severity: Severity::Cost,
     about: "Read-ahead of the kernel brings more from storage than small random reads ask for.",
@@ -120,7 +120,7 @@ fn read_ahead(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
         .into()
 }
 
-pub(super) const CACHE_TOO_SMALL: FaultRule = FaultRule {
+pub(super) const CACHE_TOO_SMALL: AuditRule = AuditRule {
     name: "cache-too-small",
     severity: Severity::Cost,
     about: "The data set would nearly fit into memory, but each epoch reads it from storage again.",
@@ -174,7 +174,7 @@ fn cache(job: &JudgedJob<'_>, rank: &JudgedRank<'_>) -> PassLook {
         .into()
 }
 
-pub(super) const SHARED_MEMORY_FULL: FaultRule = FaultRule {
+pub(super) const SHARED_MEMORY_FULL: AuditRule = AuditRule {
     name: "shared-memory-full",
     severity: Severity::Cost,
     about: "Batches fill /dev/shm, or a worker was ended by SIGBUS.",
@@ -190,17 +190,17 @@ pub(super) const SHARED_MEMORY_FULL: FaultRule = FaultRule {
     judge: shared_memory,
 };
 
-fn shared_memory(job: &JudgedJob<'_>, _: &KnownFaults) -> Judgement {
+fn shared_memory(job: &JudgedJob<'_>, _: &KnownFaults) -> FaultAnswer {
     let host = &job.observed.host;
     let killed = job.observed.processes.iter().filter(|process| process.signal == Some(SIGBUS)).count();
     let size = host.shm_bytes.filter(|bytes| *bytes > 0);
     let share = size.zip(host.shm_used_bytes).map(|(size, used)| ratio(used as f64, size as f64));
     if killed == 0 && share.is_none() {
-        return Judgement::Unknown("The use of /dev/shm is not known.".to_owned());
+        return FaultAnswer::Unknown("The use of /dev/shm is not known.".to_owned());
     }
     let share = share.unwrap_or(0.0);
     if killed == 0 && share <= 0.8 {
-        return Judgement::Not(format!("{} of /dev/shm was used at most.", percent(share)));
+        return FaultAnswer::Not(format!("{} of /dev/shm was used at most.", percent(share)));
     }
     let by_signal =
         if killed > 0 { format!(" {killed} processes were ended by SIGBUS.") } else { String::new() };
@@ -213,7 +213,7 @@ fn shared_memory(job: &JudgedJob<'_>, _: &KnownFaults) -> Judgement {
         .found()
 }
 
-pub(super) const CHECKPOINT_BLOCKS: FaultRule = FaultRule {
+pub(super) const CHECKPOINT_BLOCKS: AuditRule = AuditRule {
     name: "checkpoint-blocks",
     severity: Severity::Cost,
     about: "Training stands still while checkpoints are written, or reads are slow meanwhile.",

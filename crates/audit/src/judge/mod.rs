@@ -24,14 +24,14 @@ use model::observed::{
 };
 
 use job::{JudgedJob, JudgedRank};
-use rule::{FaultCase, Judgement, KnownFaults};
-pub use rule::{FaultRule, Loss, Need};
+pub use rule::{AuditRule, Loss, Need};
+use rule::{FaultAnswer, FaultCase, KnownFaults};
 
 /// A loss of less than this share of an epoch is not worth a change.
 const SMALL: f64 = 0.02;
 
 /// All rules, in the order of judging: causes before symptoms.
-pub const RULES: &[FaultRule] = &[
+pub const RULES: &[AuditRule] = &[
     notes::NOT_INPUT_BOUND,
     correctness::SHARED_FILE_OFFSET,
     correctness::CONTENTS_KEPT,
@@ -74,34 +74,34 @@ pub fn judge(observed: &Observed) -> Findings {
     let job = JudgedJob::new(observed);
     let limits = text::limits(observed);
     let mut known = KnownFaults::default();
-    let mut found: Vec<(&FaultRule, Fault)> = Vec::new();
+    let mut found: Vec<(&AuditRule, Fault)> = Vec::new();
     let mut rules = Vec::new();
     let mut consequences: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     for rule in RULES {
         let answer = match rule.needs.iter().find_map(|need| need.missing(&job)) {
-            Some(reason) => Judgement::Unknown(reason),
+            Some(reason) => FaultAnswer::Unknown(reason),
             None => (rule.judge)(&job, &known),
         };
         let (outcome, reason) = match explained(rule, answer, &job, &known) {
-            Judgement::Found(case) => {
+            FaultAnswer::Found(case) => {
                 let finding = finding(rule, *case, &job, &limits);
                 let evidence = finding.evidence.clone();
                 known.found.insert(rule.name, finding.severity != Severity::Note);
                 found.push((rule, finding));
                 (RuleAnswer::Found, evidence)
             }
-            Judgement::Explained(cause, evidence) => {
+            FaultAnswer::Explained(cause, evidence) => {
                 consequences.entry(cause).or_default().push(rule.name.to_owned());
                 (RuleAnswer::Explained, format!("{evidence} It follows from {cause}."))
             }
-            Judgement::Not(reason) => (RuleAnswer::NotFound, reason),
-            Judgement::Unknown(reason) => (RuleAnswer::NotMeasurable, reason),
+            FaultAnswer::Not(reason) => (RuleAnswer::NotFound, reason),
+            FaultAnswer::Unknown(reason) => (RuleAnswer::NotMeasurable, reason),
         };
         rules.push(FaultOutcome { name: rule.name.to_owned(), outcome, reason });
     }
     found.sort_by(|(rule, a), (other, b)| {
         let cost = |finding: &Fault| finding.cost_seconds_per_epoch.unwrap_or(0.0);
-        let risk = |rule: &FaultRule| rule.loss != Loss::Risk;
+        let risk = |rule: &AuditRule| rule.loss != Loss::Risk;
         let severity = a.severity.cmp(&b.severity);
         severity.then(risk(rule).cmp(&risk(other))).then(cost(b).total_cmp(&cost(a)))
     });
@@ -119,20 +119,20 @@ pub fn judge(observed: &Observed) -> Findings {
 }
 
 /// A rule that holds is explained by a cause that was found and matters as much.
-fn explained(rule: &FaultRule, answer: Judgement, job: &JudgedJob<'_>, known: &KnownFaults) -> Judgement {
-    let Judgement::Found(case) = answer else {
+fn explained(rule: &AuditRule, answer: FaultAnswer, job: &JudgedJob<'_>, known: &KnownFaults) -> FaultAnswer {
+    let FaultAnswer::Found(case) = answer else {
         return answer;
     };
     let note = severity(rule, &case, job) == Severity::Note;
     let cause = rule.explained_by.iter().find(|cause| known.fault(cause) || (note && known.found(cause)));
     match cause {
-        Some(cause) => Judgement::Explained(cause, case.evidence),
-        None => Judgement::Found(case),
+        Some(cause) => FaultAnswer::Explained(cause, case.evidence),
+        None => FaultAnswer::Found(case),
     }
 }
 
 /// A loss of time is a note if it is small, or if the job does not wait for its input.
-fn severity(rule: &FaultRule, case: &FaultCase, job: &JudgedJob<'_>) -> Severity {
+fn severity(rule: &AuditRule, case: &FaultCase, job: &JudgedJob<'_>) -> Severity {
     let severity = case.severity.unwrap_or(rule.severity);
     if severity != Severity::Cost || rule.loss == Loss::Risk {
         return severity;
@@ -142,7 +142,7 @@ fn severity(rule: &FaultRule, case: &FaultCase, job: &JudgedJob<'_>) -> Severity
     if small || (rule.loss == Loss::Input && !waits()) { Severity::Note } else { Severity::Cost }
 }
 
-fn finding(rule: &FaultRule, case: FaultCase, job: &JudgedJob<'_>, limits: &[String]) -> Fault {
+fn finding(rule: &AuditRule, case: FaultCase, job: &JudgedJob<'_>, limits: &[String]) -> Fault {
     let severity = severity(rule, &case, job);
     let mut evidence = case.evidence;
     if severity == Severity::Note && case.severity.unwrap_or(rule.severity) == Severity::Cost {

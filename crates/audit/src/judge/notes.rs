@@ -4,10 +4,10 @@ use model::observed::Severity;
 use model::units::counted;
 
 use super::job::{JudgedJob, JudgedRank};
-use super::rule::{FaultCase, FaultRule, Judgement, KnownFaults, Loss, Need, PassLook, by_rank};
+use super::rule::{AuditRule, FaultAnswer, FaultCase, KnownFaults, Loss, Need, PassLook, by_rank};
 use super::text::{bytes, percent, seconds};
 
-pub(super) const NOT_INPUT_BOUND: FaultRule = FaultRule {
+pub(super) const NOT_INPUT_BOUND: AuditRule = AuditRule {
     name: "not-input-bound",
     severity: Severity::Note,
     about: "The training process waits for less than 2 % of the time.",
@@ -21,9 +21,9 @@ pub(super) const NOT_INPUT_BOUND: FaultRule = FaultRule {
     judge: not_input_bound,
 };
 
-fn not_input_bound(job: &JudgedJob<'_>, _: &KnownFaults) -> Judgement {
+fn not_input_bound(job: &JudgedJob<'_>, _: &KnownFaults) -> FaultAnswer {
     let Some((rank, wait)) = job.longest_wait() else {
-        return Judgement::Unknown("No waits were observed.".to_owned());
+        return FaultAnswer::Unknown("No waits were observed.".to_owned());
     };
     let part = if wait.steady { " after the first batches" } else { "" };
     let evidence = format!(
@@ -34,14 +34,14 @@ fn not_input_bound(job: &JudgedJob<'_>, _: &KnownFaults) -> Judgement {
         percent(wait.share)
     );
     if wait.share >= super::SMALL {
-        return Judgement::Not(evidence);
+        return FaultAnswer::Not(evidence);
     }
     let case = FaultCase::of_rank(rank, 1.0 - wait.share, evidence).figure("wait_share", wait.share);
     let case = case.figure("batches", wait.batches as f64);
     case.limit_if(!wait.steady, "There are few batches: the start counts as well.").found()
 }
 
-pub(super) const SERVED_FROM_PAGE_CACHE: FaultRule = FaultRule {
+pub(super) const SERVED_FROM_PAGE_CACHE: AuditRule = AuditRule {
     name: "served-from-page-cache",
     severity: Severity::Note,
     about: "After the first epoch the data comes from the page cache.",
@@ -78,7 +78,7 @@ fn from_cache(rank: &JudgedRank<'_>) -> PassLook {
     FaultCase::of_rank(rank, 1.0 - most, evidence).figure("issued_share_later", most).into()
 }
 
-pub(super) const WRONG_STORAGE: FaultRule = FaultRule {
+pub(super) const WRONG_STORAGE: AuditRule = AuditRule {
     name: "wrong-storage",
     severity: Severity::Note,
     about: "Data files are on a network file system or in a container's layers.",
@@ -93,7 +93,7 @@ pub(super) const WRONG_STORAGE: FaultRule = FaultRule {
     judge: wrong_storage,
 };
 
-fn wrong_storage(job: &JudgedJob<'_>, _: &KnownFaults) -> Judgement {
+fn wrong_storage(job: &JudgedJob<'_>, _: &KnownFaults) -> FaultAnswer {
     const REMOTE: &[&str] = &[
         "nfs",
         "cifs",
@@ -110,7 +110,7 @@ fn wrong_storage(job: &JudgedJob<'_>, _: &KnownFaults) -> Judgement {
     ];
     let remote = |name: &str| REMOTE.iter().any(|kind| name.starts_with(kind));
     let Some(row) = job.observed.storage.iter().find(|row| remote(&row.file_system) && row.bytes > 0) else {
-        return Judgement::Not(format!(
+        return FaultAnswer::Not(format!(
             "{} examined.",
             counted(job.observed.storage.len() as u64, "file system")
         ));

@@ -9,7 +9,7 @@ use super::text;
 
 /// A rule: its metadata for the documentation, its texts, and the function that judges.
 #[derive(Clone, Copy, Debug)]
-pub struct FaultRule {
+pub struct AuditRule {
     pub name: &'static str,
     /// At most this severe: a finding can be less severe, and says why.
     pub severity: Severity,
@@ -25,7 +25,7 @@ pub struct FaultRule {
     pub explanation: &'static str,
     pub change: &'static str,
     pub check: &'static str,
-    pub(super) judge: fn(&JudgedJob<'_>, &KnownFaults) -> Judgement,
+    pub(super) judge: fn(&JudgedJob<'_>, &KnownFaults) -> FaultAnswer,
 }
 
 /// What a rule needs to have been observed.
@@ -111,7 +111,7 @@ impl KnownFaults {
 
 /// The answer of a rule.
 #[derive(Debug)]
-pub(super) enum Judgement {
+pub(super) enum FaultAnswer {
     Found(Box<FaultCase>),
     Not(String),
     Unknown(String),
@@ -245,8 +245,8 @@ impl FaultCase {
         self
     }
 
-    pub(super) fn found(self) -> Judgement {
-        Judgement::Found(Box::new(self))
+    pub(super) fn found(self) -> FaultAnswer {
+        FaultAnswer::Found(Box::new(self))
     }
 }
 
@@ -276,13 +276,13 @@ impl From<FaultCase> for PassLook {
 }
 
 /// Judges each epoch of each rank, and reports the worst rank once.
-pub(super) fn by_epoch(job: &JudgedJob<'_>, look: impl Fn(&Pass<'_>) -> PassLook) -> Judgement {
+pub(super) fn by_epoch(job: &JudgedJob<'_>, look: impl Fn(&Pass<'_>) -> PassLook) -> FaultAnswer {
     let looks = job.ranks.iter().map(|rank| (rank, rank.passes.iter().map(&look).collect())).collect();
     worst(job, looks)
 }
 
 /// Judges each rank over all of its epochs, and reports the worst one.
-pub(super) fn by_rank(job: &JudgedJob<'_>, look: impl Fn(&JudgedRank<'_>) -> PassLook) -> Judgement {
+pub(super) fn by_rank(job: &JudgedJob<'_>, look: impl Fn(&JudgedRank<'_>) -> PassLook) -> FaultAnswer {
     let looks = job.ranks.iter().map(|rank| (rank, vec![look(rank)])).collect();
     worst(job, looks)
 }
@@ -308,7 +308,7 @@ impl Held {
     }
 }
 
-fn worst(job: &JudgedJob<'_>, looks: Vec<(&JudgedRank<'_>, Vec<PassLook>)>) -> Judgement {
+fn worst(job: &JudgedJob<'_>, looks: Vec<(&JudgedRank<'_>, Vec<PassLook>)>) -> FaultAnswer {
     let mut held: Vec<Held> = Vec::new();
     let mut nearest: Option<(f64, String)> = None;
     let mut unknown: Option<String> = None;
@@ -337,20 +337,20 @@ fn worst(job: &JudgedJob<'_>, looks: Vec<(&JudgedRank<'_>, Vec<PassLook>)>) -> J
         return summary(worst, &ranks, job.ranks.len());
     }
     match (nearest, unknown) {
-        (Some((_, reason)), _) => Judgement::Not(reason),
-        (None, reason) => Judgement::Unknown(reason.unwrap_or_else(|| "no epoch was observed".to_owned())),
+        (Some((_, reason)), _) => FaultAnswer::Not(reason),
+        (None, reason) => FaultAnswer::Unknown(reason.unwrap_or_else(|| "no epoch was observed".to_owned())),
     }
 }
 
 /// The most pronounced case, with the number of epochs and ranks that have it.
-fn summary(worst: Held, with_it: &[u64], ranks: usize) -> Judgement {
+fn summary(worst: Held, with_it: &[u64], ranks: usize) -> FaultAnswer {
     let Held { cases, looks, cost, .. } = worst;
     let epochs = cases.len();
     let certain = cases.iter().map(|case| case.certainty).min();
     // The first of equals, so that the answer does not depend on the order of sorting.
     let most = cases.into_iter().reduce(|a, b| if b.weight > a.weight { b } else { a });
     let Some(mut case) = most else {
-        return Judgement::Unknown("no epoch was observed".to_owned());
+        return FaultAnswer::Unknown("no epoch was observed".to_owned());
     };
     case.cost = cost;
     case.certainty = certain.unwrap_or(case.certainty);

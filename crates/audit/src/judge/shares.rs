@@ -4,10 +4,10 @@ use model::observed::{Certainty, ProcessRow, Severity};
 use model::units::grouped;
 
 use super::job::{JudgedJob, JudgedRank, Pass, ratio};
-use super::rule::{FaultCase, FaultRule, Judgement, KnownFaults, Loss, Need, PassLook, by_epoch, by_rank};
+use super::rule::{AuditRule, FaultAnswer, FaultCase, KnownFaults, Loss, Need, PassLook, by_epoch, by_rank};
 use super::text::{bytes, factor, percent, seconds};
 
-pub(super) const MAIN_PROCESS_READS: FaultRule = FaultRule {
+pub(super) const MAIN_PROCESS_READS: AuditRule = AuditRule {
     name: "main-process-reads",
     severity: Severity::Cost,
     about: "The training process reads the data, although there are workers.",
@@ -55,7 +55,7 @@ fn main_reads(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
         .into()
 }
 
-pub(super) const NO_OVERLAP: FaultRule = FaultRule {
+pub(super) const NO_OVERLAP: AuditRule = AuditRule {
     name: "no-overlap",
     severity: Severity::Cost,
     about: "Without workers, training stands still while a batch is loaded.",
@@ -109,7 +109,7 @@ fn no_overlap(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
         .into()
 }
 
-pub(super) const UNEVEN_WORKERS: FaultRule = FaultRule {
+pub(super) const UNEVEN_WORKERS: AuditRule = AuditRule {
     name: "uneven-workers",
     severity: Severity::Cost,
     about: "One worker delivers far more samples than the others.",
@@ -153,7 +153,7 @@ fn uneven(pass: &Pass<'_>) -> PassLook {
         .into()
 }
 
-pub(super) const DESCRIPTORS_LEAK: FaultRule = FaultRule {
+pub(super) const DESCRIPTORS_LEAK: AuditRule = AuditRule {
     name: "descriptors-leak",
     severity: Severity::Cost,
     about: "Files are opened for samples and never closed.",
@@ -204,7 +204,7 @@ fn leak(job: &JudgedJob<'_>, rank: &JudgedRank<'_>) -> PassLook {
         .into()
 }
 
-pub(super) const STRAGGLER_RANK: FaultRule = FaultRule {
+pub(super) const STRAGGLER_RANK: AuditRule = AuditRule {
     name: "straggler-rank",
     severity: Severity::Cost,
     about: "One rank waits for its input far longer than the others, which wait for it.",
@@ -218,9 +218,9 @@ pub(super) const STRAGGLER_RANK: FaultRule = FaultRule {
     judge: straggler,
 };
 
-fn straggler(job: &JudgedJob<'_>, _: &KnownFaults) -> Judgement {
+fn straggler(job: &JudgedJob<'_>, _: &KnownFaults) -> FaultAnswer {
     if job.ranks.len() < 2 {
-        return Judgement::Not("There is one rank.".to_owned());
+        return FaultAnswer::Not("There is one rank.".to_owned());
     }
     let mean = |rank: &JudgedRank<'_>| {
         rank.passes.iter().map(Pass::budget).sum::<f64>() / rank.passes.len().max(1) as f64
@@ -228,7 +228,7 @@ fn straggler(job: &JudgedJob<'_>, _: &KnownFaults) -> Judgement {
     let mut waits: Vec<(f64, &JudgedRank<'_>)> = job.ranks.iter().map(|rank| (mean(rank), rank)).collect();
     waits.sort_by(|a, b| a.0.total_cmp(&b.0));
     let Some(((most, rank), others)) = waits.split_last() else {
-        return Judgement::Unknown("No rank was observed.".to_owned());
+        return FaultAnswer::Unknown("No rank was observed.".to_owned());
     };
     let usual = others.get(others.len() / 2).map_or(0.0, |(wait, _)| *wait);
     let epoch = job.epoch_seconds(Some(rank.rank));
@@ -239,7 +239,7 @@ fn straggler(job: &JudgedJob<'_>, _: &KnownFaults) -> Judgement {
         seconds(usual)
     );
     if *most < 2.0 * usual || most - usual < 0.1 * epoch {
-        return Judgement::Not(evidence);
+        return FaultAnswer::Not(evidence);
     }
     FaultCase::of_rank(rank, most - usual, evidence)
         .figure("wait_seconds", *most)

@@ -4,12 +4,12 @@ use model::observed::{Certainty, MemoryChange, ProcessRow, Severity, WorkerRow};
 use model::units::grouped;
 
 use super::job::{JudgedRank, Pass, ratio};
-use super::rule::{FaultCase, FaultRule, Loss, Need, PassLook, by_rank};
+use super::rule::{AuditRule, FaultCase, Loss, Need, PassLook, by_rank};
 use super::text::{bytes, bytes_of, percent, seconds};
 
 const MIB: u64 = 1 << 20;
 
-pub(super) const COPY_ON_WRITE: FaultRule = FaultRule {
+pub(super) const COPY_ON_WRITE: AuditRule = AuditRule {
     name: "copy-on-write",
     severity: Severity::Cost,
     about: "Forked workers copy the memory of their parent by touching its objects.",
@@ -59,7 +59,7 @@ fn copied(rank: &JudgedRank<'_>) -> PassLook {
         .into()
 }
 
-pub(super) const DATA_SET_PICKLED: FaultRule = FaultRule {
+pub(super) const DATA_SET_PICKLED: AuditRule = AuditRule {
     name: "data-set-pickled",
     severity: Severity::Cost,
     about: "A large data set object is pickled and sent to each worker.",
@@ -114,7 +114,7 @@ fn started(pass: &Pass<'_>) -> f64 {
     (pass.row.start_ns.seconds() + wait.max(0.0)).min(pass.wall())
 }
 
-pub(super) const WORKERS_RESTARTED: FaultRule = FaultRule {
+pub(super) const WORKERS_RESTARTED: AuditRule = AuditRule {
     name: "workers-restarted",
     severity: Severity::Cost,
     about: "Workers are started anew in each epoch.",
@@ -160,7 +160,7 @@ fn restarted(rank: &JudgedRank<'_>) -> PassLook {
     if share < 0.05 { case.severity(Severity::Note) } else { case }.into()
 }
 
-pub(super) const IMPORT_STORM: FaultRule = FaultRule {
+pub(super) const IMPORT_STORM: AuditRule = AuditRule {
     name: "import-storm",
     severity: Severity::Cost,
     about: "Each worker imports hundreds of modules from slow storage when it starts.",

@@ -4,7 +4,7 @@ use model::observed::{Certainty, Severity};
 use model::units::{counted, grouped};
 
 use super::job::{JudgedJob, Pass, ratio};
-use super::rule::{FaultCase, FaultRule, Loss, Need, PassLook, by_epoch};
+use super::rule::{AuditRule, FaultCase, Loss, Need, PassLook, by_epoch};
 use super::text::{factor, percent, seconds};
 
 /// Waits that are longer than this share of the time deserve a cause.
@@ -36,7 +36,7 @@ fn little(wait: f64) -> PassLook {
     PassLook::not(wait, format!("The training process waited {} of the time.", percent(wait)))
 }
 
-pub(super) const SERIALISED_READS: FaultRule = FaultRule {
+pub(super) const SERIALISED_READS: AuditRule = AuditRule {
     name: "serialised-reads",
     severity: Severity::Cost,
     about: "Workers read one after the other, although they could read at once.",
@@ -99,7 +99,7 @@ fn two_at_once(busy: &[f64]) -> f64 {
     (1.0 - none - single).clamp(0.0, 1.0)
 }
 
-pub(super) const DECODE_BOUND: FaultRule = FaultRule {
+pub(super) const DECODE_BOUND: AuditRule = AuditRule {
     name: "decode-bound",
     severity: Severity::Cost,
     about: "Workers compute all the time, and still deliver too slowly.",
@@ -166,7 +166,7 @@ fn decoding(pass: &Pass<'_>) -> PassLook {
     case.into()
 }
 
-pub(super) const ONE_FILE_MANY_WORKERS: FaultRule = FaultRule {
+pub(super) const ONE_FILE_MANY_WORKERS: AuditRule = AuditRule {
     name: "one-file-many-workers",
     severity: Severity::Cost,
     about: "Several workers read different places of one file at once.",
@@ -217,7 +217,7 @@ fn one_file(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
     case.limit("What shards of their own would save is not known before they are tried.").into()
 }
 
-pub(super) const TOO_FEW_IN_FLIGHT: FaultRule = FaultRule {
+pub(super) const TOO_FEW_IN_FLIGHT: AuditRule = AuditRule {
     name: "too-few-in-flight",
     severity: Severity::Cost,
     about: "Workers wait for storage, which could deliver more if more reads were in flight.",
@@ -284,7 +284,7 @@ fn rotational(job: &JudgedJob<'_>) -> bool {
     job.observed.storage.first().is_some_and(|row| row.rotational == Some(true))
 }
 
-pub(super) const STORAGE_BOUND: FaultRule = FaultRule {
+pub(super) const STORAGE_BOUND: AuditRule = AuditRule {
     name: "storage-bound",
     severity: Severity::Cost,
     about: "Workers wait for storage that delivers what it can.",
@@ -341,7 +341,7 @@ fn storage(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
         .into()
 }
 
-pub(super) const CONVOY: FaultRule = FaultRule {
+pub(super) const CONVOY: AuditRule = AuditRule {
     name: "convoy",
     severity: Severity::Cost,
     about: "The training process waits long for one batch and then gets several at once.",

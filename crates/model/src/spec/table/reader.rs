@@ -130,7 +130,7 @@ pub(super) const ROWS: &[KeyRow] = &[
         Choice(CacheState::NAMES),
         "cold",
         Used,
-        "page cache at the start of an epoch: without the data set, with all of it, unchanged, or cold in the first only",
+        "page cache when an epoch starts: without the data set, with all of it, unchanged, or cold only in the first",
     ),
     row(
         "reader.cache_proof",
