@@ -14,9 +14,9 @@ use crate::report;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  feedline infer feedline-results/train/20260101_120000 > job.yaml
-  feedline run job.yaml                                   replays the job
-  feedline infer feedline-results/train/20260101_120000 --fixed tiny-reads > fixed.yaml
+  feedline infer RESULT > job.yaml
+  feedline run job.yaml            # replays the job
+  feedline infer RESULT --fixed tiny-reads > fixed.yaml
 
 A comment on each value says where it is from and how sure it is. --fixed leaves a fault out, so that the gain can be
 measured before the job is edited. docs/audit.md explains the findings.";

@@ -1,6 +1,9 @@
 //! Opens, reads, bytes, seeks and closes of data files: those of the audit are equal to those of strace, per process.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
 
 use super::{PYTHON, audit, observed, script};
 use crate::util::Dir;
@@ -10,9 +13,12 @@ const CALLS: &str = "open,openat,read,pread64,readv,preadv,preadv2,lseek,close";
 /// Opens, reads, bytes, seeks, closes.
 type Counts = [u64; 5];
 
-/// Calls on files below `folder`, by process, of a trace with paths. Threads are added to their process.
-fn traced(trace: &str, folder: &str, process_of: &BTreeMap<u32, u32>) -> BTreeMap<u32, Counts> {
-    let mut counts: BTreeMap<u32, Counts> = BTreeMap::new();
+/// What a stream of the C library reads at once.
+const STREAM_BUFFER: u64 = 4096;
+
+/// The calls of a trace with paths: thread, and `name(arguments) = result` in one piece.
+fn calls(trace: &str) -> Vec<(u32, String)> {
+    let mut found = Vec::new();
     let mut unfinished: BTreeMap<u32, String> = BTreeMap::new();
     for line in trace.lines() {
         let Some((thread, text)) = line.split_once(' ') else { continue };
@@ -25,15 +31,39 @@ fn traced(trace: &str, folder: &str, process_of: &BTreeMap<u32, u32>) -> BTreeMa
             Some((_, rest)) => unfinished.remove(&thread).unwrap_or_default() + rest,
             None => text.to_owned(),
         };
+        found.push((thread, whole));
+    }
+    found
+}
+
+/// Whether a file is neither program code nor of the kernel, nor of the audit itself.
+fn is_data(path: &str) -> bool {
+    let system = ["/usr/", "/etc/", "/lib", "/proc/", "/sys/", "/dev/"];
+    let code = ["/site-packages/", "/dist-packages/", "pyvenv.cfg", "feedline-audit"];
+    path.starts_with('/')
+        && !system.iter().any(|start| path.starts_with(start))
+        && !code.iter().any(|part| path.contains(part))
+        && ![".py", ".pyc", ".so"].iter().any(|end| path.ends_with(end))
+        && !Path::new(path).is_dir()
+}
+
+/// Calls on data files by process. Threads are added to their process; those of feedline itself are left out.
+fn traced(trace: &str) -> BTreeMap<u32, Counts> {
+    let calls = calls(trace);
+    let process_of = processes_of_threads(&calls);
+    let process = |thread: u32| process_of.get(&thread).copied().unwrap_or(thread);
+    let feedline = calls.first().map(|(thread, _)| *thread);
+    let mut counts: BTreeMap<u32, Counts> = BTreeMap::new();
+    for (thread, whole) in &calls {
         let Some((call, result)) = whole.rsplit_once(" = ") else { continue };
         let Some((name, args)) = call.split_once('(') else { continue };
         // The path of an open is in its result, that of other calls in the first argument.
         let at = if name.starts_with("open") { result } else { args };
         let path = at.split_once('<').and_then(|(_, rest)| rest.split_once('>')).map_or("", |(path, _)| path);
-        if !path.starts_with(folder) {
+        let process = process(*thread);
+        if !is_data(path) || Some(process) == feedline {
             continue;
         }
-        let process = process_of.get(&thread).copied().unwrap_or(thread);
         let [opens, reads, bytes, seeks, closes] = counts.entry(process).or_default();
         match name {
             "open" | "openat" => *opens += 1,
@@ -48,25 +78,38 @@ fn traced(trace: &str, folder: &str, process_of: &BTreeMap<u32, u32>) -> BTreeMa
     counts
 }
 
-/// The process of each thread that a trace of clones shows.
-fn processes_of_threads(trace: &str) -> BTreeMap<u32, u32> {
-    let mut found = BTreeMap::new();
-    for line in trace.lines().filter(|line| line.contains("CLONE_THREAD")) {
-        let number = |text: Option<&str>| text.and_then(|text| text.trim().parse::<u32>().ok());
-        if let (Some(parent), Some(thread)) =
-            (number(line.split(' ').next()), number(line.rsplit(" = ").next()))
-        {
-            let process = found.get(&parent).copied().unwrap_or(parent);
-            found.insert(thread, process);
+/// The process of each thread, by the calls that created them. A thread can call before the call that created it
+/// returns, so all are needed before any is looked up.
+fn processes_of_threads(calls: &[(u32, String)]) -> BTreeMap<u32, u32> {
+    let mut parents = BTreeMap::new();
+    for (parent, whole) in calls.iter().filter(|(_, whole)| whole.contains("CLONE_THREAD")) {
+        if let Some(thread) = whole.rsplit(" = ").next().and_then(|text| text.trim().parse::<u32>().ok()) {
+            parents.insert(thread, *parent);
         }
     }
+    let root = |thread: &u32| {
+        std::iter::successors(Some(*thread), |thread| parents.get(thread).copied()).last().unwrap()
+    };
+    parents.keys().map(|thread| (*thread, root(thread))).collect()
+}
+
+/// The same calls as the audit has them.
+fn audited(observed: &Value) -> BTreeMap<u32, Counts> {
+    let mut found: BTreeMap<u32, Counts> = BTreeMap::new();
+    for process in observed["processes"].as_array().unwrap() {
+        let of = |kind: &str, what: &str| process["data"][kind][what].as_u64().unwrap_or(0);
+        let calls = [of("opens", "count"), of("reads", "count"), of("reads", "bytes")];
+        let ends = [of("seeks", "count"), of("closes", "count")];
+        let sum = found.entry(process["pid"].as_u64().unwrap() as u32).or_default();
+        sum.iter_mut().zip(calls.iter().chain(&ends)).for_each(|(sum, count)| *sum += count);
+    }
+    found.retain(|_, counts| *counts != Counts::default());
     found
 }
 
-/// Runs a job under audit and strace at once and compares. `by_call`: otherwise only bytes, opens and closes, because
-/// the C library reads ahead of `fread` in calls that no library can see.
+/// Runs a job under audit and strace at once: calls on data files by process, of the audit and of strace.
 #[track_caller]
-fn equals_strace(python: &str, kind: &[&str], by_call: bool) {
+fn both(python: &str, kind: &[&str]) -> [BTreeMap<u32, Counts>; 2] {
     let dir = Dir::new();
     let script = script("audit/exact.py");
     let data = dir.path("data").canonicalize().unwrap_or_else(|_| dir.path("data"));
@@ -77,28 +120,14 @@ fn equals_strace(python: &str, kind: &[&str], by_call: bool) {
     let calls = format!("{CALLS},clone,clone3,vfork,fork");
     let done = audit(&dir, &job).traced(&calls, "trace").run().exits(0);
     let trace = dir.read("trace");
-    let mut expected = traced(&trace, data, &processes_of_threads(&trace));
-    let mut found: BTreeMap<u32, Counts> = BTreeMap::new();
-    for process in observed(&dir, &done)["processes"].as_array().unwrap() {
-        let of = |kind: &str, what: &str| process["data"][kind][what].as_u64().unwrap_or(0);
-        let counts = [
-            of("opens", "count"),
-            of("reads", "count"),
-            of("reads", "bytes"),
-            of("seeks", "count"),
-            of("closes", "count"),
-        ];
-        let sum = found.entry(process["pid"].as_u64().unwrap() as u32).or_default();
-        sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-    }
-    assert!(!expected.is_empty(), "strace saw no call on {data}");
-    if !by_call {
-        for counts in expected.values_mut().chain(found.values_mut()) {
-            (counts[1], counts[3]) = (0, 0);
-        }
-    }
-    found.retain(|_, counts| *counts != Counts::default());
-    assert_eq!(found, expected, "opens, reads, bytes, seeks, closes by process: audit, strace");
+    assert!(trace.contains(data), "strace saw no call on {data}");
+    [audited(&observed(&dir, &done)), traced(&trace)]
+}
+
+#[track_caller]
+fn equals_strace(python: &str, kind: &[&str]) {
+    let [found, expected] = both(python, kind);
+    assert_eq!(found, expected, "{kind:?}: opens, reads, bytes, seeks, closes by process: audit, strace");
 }
 
 fn venv() -> String {
@@ -109,39 +138,46 @@ fn venv() -> String {
 fn pytorch_by_all_start_methods() {
     for method in ["fork", "spawn", "forkserver"] {
         for keep in ["persistent", "new"] {
-            equals_strace(PYTHON, &["torch", method, keep], true);
+            equals_strace(PYTHON, &["torch", method, keep]);
         }
     }
 }
 
 #[test]
 fn h5py() {
-    equals_strace(PYTHON, &["h5py"], true);
+    equals_strace(PYTHON, &["h5py"]);
 }
 
 #[test]
 fn numpy() {
-    equals_strace(PYTHON, &["numpy"], false);
+    // numpy reads by `fread`: the C library reads whole buffers in calls that no library can see.
+    let [found, expected] = both(PYTHON, &["numpy"]);
+    assert_eq!(found.len(), 1);
+    for (process, [opens, _, bytes, _, closes]) in found {
+        let [strace_opens, _, strace_bytes, _, strace_closes] = expected[&process];
+        assert_eq!([opens, closes], [strace_opens, strace_closes]);
+        assert!((bytes..=bytes + STREAM_BUFFER * opens).contains(&strace_bytes), "{bytes} {strace_bytes}");
+    }
 }
 
 #[test]
 fn pillow() {
-    equals_strace(PYTHON, &["pillow"], true);
+    equals_strace(PYTHON, &["pillow"]);
 }
 
 #[test]
 fn pyarrow() {
-    equals_strace(&venv(), &["pyarrow"], true);
+    equals_strace(&venv(), &["pyarrow"]);
 }
 
 #[test]
 fn tensorflow() {
-    equals_strace(&venv(), &["tensorflow"], true);
+    equals_strace(&venv(), &["tensorflow"]);
 }
 
 #[test]
 fn threads_processes_that_leave_or_are_killed_and_vfork() {
     for kind in ["threads", "leave", "killed", "vfork"] {
-        equals_strace(PYTHON, &[kind], true);
+        equals_strace(PYTHON, &[kind]);
     }
 }
