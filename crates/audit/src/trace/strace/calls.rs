@@ -158,6 +158,7 @@ impl StraceReader<'_> {
         }
     }
 
+    /// What a descriptor refers to, as far as calls before have shown.
     fn known(&self, pid: u32, fd: i32) -> Option<Descriptor> {
         self.processes.get(&pid)?.descriptors.borrow().get(&fd).cloned()
     }
@@ -166,6 +167,10 @@ impl StraceReader<'_> {
     fn find(&mut self, pid: u32, argument: FdArgument<'_>) -> (i32, Descriptor) {
         let fd = argument.fd.unwrap_or(-1);
         if let Some(known) = self.known(pid, fd) {
+            if !known.is_used {
+                let used = Descriptor { is_used: true, ..known.clone() };
+                self.change(pid, |descriptors| drop(descriptors.insert(fd, used)));
+            }
             return (fd, known);
         }
         let Some(path) = argument.path.map(unescaped) else {
@@ -252,13 +257,11 @@ impl StraceReader<'_> {
     }
 
     fn closed(&mut self, done: &ReturnedCall<'_>) {
-        let Some(argument) = descriptor(done.call.argument(0)) else { return };
-        let fd = argument.fd.unwrap_or(-1);
-        let known = self.known(done.pid, fd).is_some() || argument.path.is_some();
-        if known {
-            let (fd, descriptor) = self.find(done.pid, argument);
-            self.change(done.pid, |descriptors| drop(descriptors.remove(&fd)));
-            self.emit(done, Op::Close, &EventFile::of(fd, &descriptor), NO_FIGURES);
+        let Some(fd) = descriptor(done.call.argument(0)).and_then(|argument| argument.fd) else { return };
+        let known = self.known(done.pid, fd);
+        self.change(done.pid, |descriptors| drop(descriptors.remove(&fd)));
+        if let Some(known) = known.filter(|known| known.is_used) {
+            self.emit(done, Op::Close, &EventFile::of(fd, &known), NO_FIGURES);
         }
     }
 

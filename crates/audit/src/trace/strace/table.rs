@@ -57,11 +57,13 @@ pub(super) struct Descriptor {
     /// From a parent, by `fork`.
     pub(super) is_inherited: bool,
     pub(super) closes_on_exec: bool,
+    /// The program opened or used it: closing what it was only given is no call on a file.
+    pub(super) is_used: bool,
 }
 
 impl Descriptor {
     pub(super) fn new(file: OpenFile, closes_on_exec: bool) -> Descriptor {
-        Descriptor { file: Rc::new(file), is_inherited: false, closes_on_exec }
+        Descriptor { file: Rc::new(file), is_inherited: false, closes_on_exec, is_used: true }
     }
 
     pub(super) fn flags(&self) -> u16 {
@@ -125,7 +127,9 @@ impl TracedProcess {
     pub(super) fn execute(&mut self, command: String) {
         let mut kept = self.descriptors.borrow().clone();
         kept.retain(|_, descriptor| !descriptor.closes_on_exec);
-        kept.values_mut().for_each(|descriptor| descriptor.is_inherited = false);
+        for descriptor in kept.values_mut() {
+            (descriptor.is_inherited, descriptor.is_used) = (false, false);
+        }
         self.descriptors = Rc::new(RefCell::new(kept));
         self.command = command;
         self.is_executed = true;
