@@ -99,7 +99,7 @@ fn format_of(path: &Path) -> Result<Option<TraceFormat>, TraceInputError> {
     let mut start = Vec::new();
     let opened = opened(path, PART).map_err(|error| TraceInputError::Io(name.clone(), error))?;
     match opened.take(PART as u64).read_to_end(&mut start) {
-        Err(error) if start.is_empty() && !is_cut(&error) => return Err(TraceInputError::Io(name, error)),
+        Err(error) if start.is_empty() => return Err(TraceInputError::Io(name, error)),
         _ => {}
     }
     if start.is_empty() {

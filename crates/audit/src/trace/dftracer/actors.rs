@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::record::{TraceRecord, whole};
-use super::survey::{ActorKey, RankTrack, Survey, is_sample, is_save, is_wait};
+use super::survey::{ActorKey, RankTrack, Survey, is_preparation, is_sample, is_save, is_wait};
 use crate::event::{ProcessEnd, ProcessIndex, ProcessStart, SeenCall};
 use crate::layout::{FdKind, Mark, Op, POSITIONED, WRITABLE};
 use crate::trace::feed::{TraceFeed, mark};
@@ -23,6 +23,16 @@ struct OpenHandle {
     flags: u16,
 }
 
+/// Samples of one step that a process loads: what the loader of a framework calls a fetch.
+#[derive(Clone, Copy, Debug)]
+struct StepFetch {
+    step: Option<(i64, i64)>,
+    tid: u32,
+    start_ns: u64,
+    end_ns: u64,
+    samples: i64,
+}
+
 /// A process of the trace.
 #[derive(Debug)]
 struct Actor {
@@ -30,9 +40,32 @@ struct Actor {
     last_ns: u64,
     open: HashMap<u64, Vec<OpenHandle>>,
     next_fd: i32,
+    fetch: Option<StepFetch>,
 }
 
 impl Actor {
+    /// A sample was loaded or prepared. Those of one step are one fetch.
+    fn loads(&mut self, record: &TraceRecord<'_>, (start_ns, end_ns): (u64, u64), feed: &mut TraceFeed<'_>) {
+        let step = whole(&record.args.epoch).zip(whole(&record.args.step));
+        let samples = i64::from(is_sample(record));
+        match &mut self.fetch {
+            Some(fetch) if fetch.step == step && (step.is_some() || samples == 0) => {
+                fetch.end_ns = fetch.end_ns.max(end_ns);
+                fetch.samples += samples;
+            }
+            _ => {
+                self.end_fetch(feed);
+                self.fetch = Some(StepFetch { step, tid: record.tid, start_ns, end_ns, samples });
+            }
+        }
+    }
+
+    fn end_fetch(&mut self, feed: &mut TraceFeed<'_>) {
+        let Some(StepFetch { tid, start_ns, end_ns, samples, .. }) = self.fetch.take() else { return };
+        feed.event(self.index, mark(Mark::FetchBegin, tid, start_ns, [samples, 0, 0]));
+        feed.event(self.index, mark(Mark::FetchEnd, tid, end_ns, [samples, 0, 0]));
+    }
+
     /// The handle of a file that this thread opened, or any other thread.
     fn handle(&mut self, file: u64, tid: u32) -> &mut OpenHandle {
         let next_fd = &mut self.next_fd;
@@ -223,10 +256,11 @@ impl<'a> Actors<'a> {
             None => known.map(|process| process.command.clone()).unwrap_or_default(),
         };
         let parent = if parent != 0 { parent } else { of_trace };
-        let executed = parent == 0;
+        let is_track = self.survey.tracks.contains_key(&key);
+        let executed = parent == 0 || !is_track && !self.survey.processes.contains_key(&parent);
         let start = ProcessStart { pid: self.pid(key), parent, executed, command, ..ProcessStart::default() };
         let index = feed.process(&start);
-        self.actors.insert(key, Actor { index, last_ns: 0, open: HashMap::new(), next_fd: 2 });
+        self.actors.insert(key, Actor { index, last_ns: 0, open: HashMap::new(), next_fd: 2, fetch: None });
         index
     }
 
@@ -241,10 +275,11 @@ impl<'a> Actors<'a> {
             let index = self.actor(key, 0, feed);
             feed.event(index, mark(Mark::WaitBegin, record.tid, start, [0, 0, -1]));
             feed.event(index, mark(Mark::WaitEnd, record.tid, end, [0, 0, -1]));
-        } else if is_sample(record) {
-            let index = self.actor(key, 0, feed);
-            feed.event(index, mark(Mark::FetchBegin, record.tid, start, [1, 0, 0]));
-            feed.event(index, mark(Mark::FetchEnd, record.tid, end, [1, 0, 0]));
+        } else if is_sample(record) || is_preparation(record) {
+            self.actor(key, 0, feed);
+            if let Some(actor) = self.actors.get_mut(&key) {
+                actor.loads(record, (start, end), feed);
+            }
         } else if is_save(record) {
             // The checkpoints of feedline have a track of their own.
             let rank = self.survey.tracks.iter().find(|(at, track)| at.0 == key.0 && track.reader.is_none());
@@ -298,7 +333,8 @@ impl<'a> Actors<'a> {
     }
 
     /// Ends all processes. Returns the end of the trace.
-    pub(super) fn finish(self, feed: &mut TraceFeed<'_>) -> u64 {
+    pub(super) fn finish(mut self, feed: &mut TraceFeed<'_>) -> u64 {
+        self.actors.values_mut().for_each(|actor| actor.end_fetch(feed));
         feed.flush();
         let end = feed.passed_ns();
         for actor in self.actors.into_values() {

@@ -44,6 +44,8 @@ pub(super) struct RecordArguments {
     pub(super) ppid: Value,
     pub(super) cmd_hash: Value,
     pub(super) lost: Value,
+    pub(super) epoch: Value,
+    pub(super) step: Value,
 }
 
 /// What a line is. DFTracer has numbers where Chrome has letters.

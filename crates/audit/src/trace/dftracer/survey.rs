@@ -66,6 +66,11 @@ pub(super) fn is_sample(record: &TraceRecord<'_>) -> bool {
     matches!((&*record.cat, &*record.name), ("loader", "sample") | ("data", "item"))
 }
 
+/// Work on a sample after it was read.
+pub(super) fn is_preparation(record: &TraceRecord<'_>) -> bool {
+    matches!((&*record.cat, &*record.name), ("loader", "prep") | ("data", "preprocess"))
+}
+
 pub(super) fn is_save(record: &TraceRecord<'_>) -> bool {
     matches!((&*record.cat, &*record.name), ("checkpoint", "save" | "capture"))
 }

@@ -7,6 +7,9 @@ mod line;
 mod table;
 mod time;
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::ffi::OsString;
