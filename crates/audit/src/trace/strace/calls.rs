@@ -12,6 +12,9 @@ use crate::file_class::code_flag;
 use crate::layout::{CODE, DIRECT, FdKind, Op, POSITIONED, SHARED, WRITABLE};
 use crate::trace::feed::{class_of, class_of_mode, file_number};
 
+/// Folders that are remembered.
+const MOST_FOLDERS: usize = 1 << 20;
+
 /// What an event is about.
 struct EventFile {
     number: u64,
@@ -120,6 +123,11 @@ impl StraceReader<'_> {
             "rename" | "renameat" | "renameat2" => {
                 return self.emit(done, Op::Rename, &EventFile::named(b""), NO_FIGURES);
             }
+            "mkdir" | "mkdirat" => {
+                let folder = (call.name == "mkdirat").then(|| descriptor(call.argument(0))).flatten();
+                let path = self.path_of(done.pid, folder, call.argument(usize::from(folder.is_some())));
+                return self.remember_folder(&path.unwrap_or_default(), FdKind::Folder);
+            }
             "unlink" | "unlinkat" => return self.emit(done, Op::Unlink, &EventFile::named(b""), NO_FIGURES),
             "socket" | "accept" | "accept4" => FdKind::Socket,
             "memfd_create" => FdKind::Memory,
@@ -222,7 +230,10 @@ impl StraceReader<'_> {
             return self.emit(done, op, &EventFile::named(&asked), NO_FIGURES);
         };
         let path = call.path.map(unescaped).unwrap_or(asked);
-        let (kind, mut class) = if is_folder { class_of_mode(libc::S_IFDIR, &path) } else { class_of(&path) };
+        let (kind, mut class) = match is_folder || self.folders.contains(&file_number(&path)) {
+            true => class_of_mode(libc::S_IFDIR, &path),
+            false => class_of(&path),
+        };
         for (name, flag) in [("O_DIRECT", DIRECT), ("O_WRONLY", WRITABLE), ("O_RDWR", WRITABLE)] {
             class |= if flags.split(['|', '=', ',']).any(|word| word.trim() == name) { flag } else { 0 };
         }
@@ -348,11 +359,18 @@ impl StraceReader<'_> {
         let file = match mode {
             Some(mode) => {
                 let (kind, flags) = class_of_mode(mode, &path);
+                self.remember_folder(&path, kind);
                 EventFile { number: file_number(&path), kind, flags, fd: -1 }
             }
             None => EventFile::named(&path),
         };
         self.emit(done, Op::Stat, &file, NO_FIGURES);
+    }
+
+    fn remember_folder(&mut self, path: &[u8], kind: FdKind) {
+        if kind == FdKind::Folder && self.folders.len() < MOST_FOLDERS {
+            self.folders.insert(file_number(path));
+        }
     }
 
     /// A call on a descriptor that changes nothing.

@@ -11,7 +11,7 @@ mod time;
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::ffi::OsString;
 
 use model::observed::JobExit;
@@ -153,6 +153,8 @@ struct StraceReader<'a> {
     /// Processes whose parent is not known.
     strays: u64,
     unknown_files: u64,
+    /// Folders, by number: a call that opens one need not say so.
+    folders: HashSet<u64>,
 }
 
 impl<'a> StraceReader<'a> {
@@ -172,6 +174,7 @@ impl<'a> StraceReader<'a> {
             has_durations: false,
             strays: 0,
             unknown_files: 0,
+            folders: HashSet::new(),
         }
     }
 
