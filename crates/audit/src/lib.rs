@@ -21,12 +21,15 @@
 //! - `aggregate`: from the stream to `Observed`, in bounded memory.
 //! - `observe`: runs a job with both, and makes a ledger of it.
 //! - `layout`: the memory shared with the job, the same source as in the preload library.
+//! - `file_class`: which files are data and which are program code, also shared with the library.
 //! - `judge`: rules, from observations to findings.
 //! - `trace`: traces of other tools as a source.
 //! - `infer`: a workload that reads as the job did.
 
 pub mod aggregate;
 pub mod event;
+#[path = "../preload/src/file_class.rs"]
+pub mod file_class;
 pub mod infer;
 pub mod judge;
 #[path = "../preload/src/layout.rs"]

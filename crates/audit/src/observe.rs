@@ -102,7 +102,7 @@ impl EventSink for WatchedSink<'_> {
 }
 
 /// The words of a command, without values that look like secrets.
-fn hide_secrets(command: &[OsString]) -> Vec<String> {
+pub(crate) fn hide_secrets(command: &[OsString]) -> Vec<String> {
     let is_secret = |name: &str| {
         let name = name.to_lowercase();
         ["token", "secret", "password", "passwd", "api-key", "api_key", "apikey"]

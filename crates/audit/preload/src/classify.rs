@@ -1,26 +1,8 @@
-//! What a path or a descriptor refers to: data, program code, or something that is not storage. It judges by names,
-//! as the contents are none of its business.
+//! What a path or a descriptor refers to: the kernel's numbers of a file, and its path. What they mean is in
+//! `file_class`.
 
-use crate::layout::{CODE, FdKind};
+pub(crate) use crate::file_class::{code_flag, kind};
 use crate::raw;
-
-/// Folders whose files belong to the system.
-const CODE_FOLDERS: [&[u8]; 9] = [
-    b"/usr/lib/",
-    b"/usr/lib64/",
-    b"/usr/lib32/",
-    b"/usr/libexec/",
-    b"/usr/share/",
-    b"/lib/",
-    b"/lib64/",
-    b"/lib32/",
-    b"/etc/",
-];
-/// Ends of names of program code. Not `.pth`: those of Python are in site-packages, all others are models.
-const CODE_ENDS: [&[u8]; 8] =
-    [b".py", b".pyc", b".pyo", b".so", b".egg-info", b".dist-info", b"/pyvenv.cfg", b"/__pycache__"];
-/// Names of folders with installed packages.
-const PACKAGES: [&[u8]; 2] = [b"site-packages", b"dist-packages"];
 
 /// A C string as a slice. Empty for a null pointer.
 pub(crate) unsafe fn bytes<'a>(text: *const libc::c_char) -> &'a [u8] {
@@ -28,43 +10,6 @@ pub(crate) unsafe fn bytes<'a>(text: *const libc::c_char) -> &'a [u8] {
         return &[];
     }
     core::slice::from_raw_parts(text.cast(), libc::strlen(text))
-}
-
-/// [`CODE`] if a file with this path is program code.
-pub(crate) fn code_flag(path: &[u8]) -> u16 {
-    let is_code = CODE_ENDS.iter().any(|end| path.ends_with(end))
-        || CODE_FOLDERS.iter().any(|folder| path.starts_with(folder))
-        || is_versioned_library(path)
-        || is_package(path);
-    if is_code { CODE } else { 0 }
-}
-
-/// `libname.so.6` and `libname.so.1.2.3`.
-fn is_versioned_library(path: &[u8]) -> bool {
-    let is_version = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
-    let Some(last) = path.iter().rposition(|byte| !is_version(byte)) else { return false };
-    // "so" and a dot before it; a dot and a digit behind it.
-    let (Some(name), Some(version)) = (path.get(..=last), path.get(last + 1..)) else { return false };
-    name.ends_with(b".so") && version.starts_with(b".") && version.len() > 1
-}
-
-/// Whether a folder of the path has one of the names of [`PACKAGES`], or ends in `.dist-info` or `.egg-info`.
-fn is_package(path: &[u8]) -> bool {
-    path.split(|byte| *byte == b'/')
-        .any(|part| PACKAGES.contains(&part) || part.ends_with(b".dist-info") || part.ends_with(b".egg-info"))
-}
-
-/// The kind of a file with this mode, and this path if it is known.
-pub(crate) fn kind(mode: u32, path: &[u8]) -> FdKind {
-    match mode & libc::S_IFMT {
-        libc::S_IFREG if path.starts_with(b"/proc/") || path.starts_with(b"/sys/") => FdKind::System,
-        libc::S_IFREG if path.starts_with(b"/dev/shm/") || path.starts_with(b"/memfd:") => FdKind::Memory,
-        libc::S_IFREG => FdKind::Regular,
-        libc::S_IFDIR => FdKind::Folder,
-        libc::S_IFIFO => FdKind::Pipe,
-        libc::S_IFSOCK => FdKind::Socket,
-        _ => FdKind::Other,
-    }
 }
 
 /// Numbers of a file: what identifies it, and its size and mode.

@@ -164,8 +164,8 @@ pub const SHARED: u16 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mark {
     /// a: number of the loader in its process. b: workers | persistent << 16 | iterable << 17 | start method << 18
-    /// (0 fork, 1 spawn, 2 forkserver) | pin_memory << 20 | framework << 24 (1 PyTorch, 2 TensorFlow, 3 Keras). c:
-    /// batch size | prefetch factor << 32.
+    /// (0 fork, 1 spawn, 2 forkserver) | pin_memory << 20 | framework << 24 (1 PyTorch, 2 TensorFlow, 3 Keras,
+    /// 4 unknown, from traces). c: batch size | prefetch factor << 32.
     Loader = 1,
     /// a: loader, b: the loader's epoch from 0, c: batches expected, or -1.
     EpochBegin = 2,

@@ -12,6 +12,7 @@
 mod classify;
 mod environment;
 mod fds;
+mod file_class;
 mod hooks;
 #[allow(dead_code)]
 mod layout;

@@ -105,6 +105,7 @@ pub(super) fn describe(row: &mut LoaderRow, about: u64, sizes: u64) {
         1 => TrainingFramework::Pytorch,
         2 => TrainingFramework::Tensorflow,
         3 => TrainingFramework::Keras,
+        4 => TrainingFramework::Other,
         _ => TrainingFramework::Unknown,
     };
     let known = |number: u64| Some(number).filter(|number| *number > 0);

@@ -204,7 +204,7 @@ pub(super) const METADATA_BOUND: AuditRule = AuditRule {
     name: "metadata-bound",
     severity: Severity::Cost,
     about: "Finding and opening small files takes longer than reading them.",
-    needs: &[Need::Calls, Need::Samples],
+    needs: &[Need::Calls, Need::Times, Need::Samples],
     loss: Loss::Input,
     explained_by: &["same-bytes-read-again", "files-opened-again", "repeated-listing"],
     title: "Opening files takes longer than reading them",

@@ -217,7 +217,7 @@ pub(super) const CHECKPOINT_BLOCKS: AuditRule = AuditRule {
     name: "checkpoint-blocks",
     severity: Severity::Cost,
     about: "Training stands still while checkpoints are written, or reads are slow meanwhile.",
-    needs: &[],
+    needs: &[Need::Times],
     loss: Loss::Time,
     explained_by: &[],
     title: "Checkpoints stop the training",

@@ -33,6 +33,8 @@ pub struct AuditRule {
 pub enum Need {
     /// Calls on data files.
     Calls,
+    /// How long calls took.
+    Times,
     /// Marks of the training loop: batches and waits.
     Waits,
     /// Samples or batches of each epoch.
@@ -53,6 +55,7 @@ impl Need {
     pub const fn about(self) -> &'static str {
         match self {
             Need::Calls => "calls on data files",
+            Need::Times => "how long calls took",
             Need::Waits => "waits for batches",
             Need::Samples => "samples or batches of each epoch",
             Need::Epochs => "two epochs",
@@ -69,6 +72,7 @@ impl Need {
     pub(super) fn missing(self, job: &JudgedJob<'_>) -> Option<String> {
         let seen = match self {
             Need::Calls => job.passes().any(|pass| pass.asked() > 0 || pass.row.io.opens.count > 0),
+            Need::Times => !job.observed.coverage.untimed,
             Need::Waits => job.passes().any(|pass| pass.kind.marks() && pass.row.batches > 0),
             Need::Samples => job.passes().any(|pass| pass.amount().is_some()),
             Need::Epochs => job.ranks.iter().any(|rank| rank.passes.len() >= 2),

@@ -59,7 +59,7 @@ pub(super) const NO_OVERLAP: AuditRule = AuditRule {
     name: "no-overlap",
     severity: Severity::Cost,
     about: "Without workers, training stands still while a batch is loaded.",
-    needs: &[Need::Calls, Need::Waits],
+    needs: &[Need::Calls, Need::Times, Need::Waits],
     loss: Loss::Input,
     explained_by: &[
         "same-bytes-read-again",

@@ -2,6 +2,7 @@
 
 mod drawn;
 mod exact;
+mod from_trace;
 mod safe;
 
 use std::path::{Path, PathBuf};

@@ -108,6 +108,9 @@ pub struct Visibility {
     pub notes: Vec<String>,
     /// How page faults of mappings were observed: `perf`, `rss`, or not at all.
     pub faults: Option<String>,
+    /// The source has no durations of calls: they are all 0.
+    #[serde(default)]
+    pub untimed: bool,
 }
 
 impl Visibility {
@@ -214,6 +217,8 @@ pub enum TrainingFramework {
     Pytorch,
     Tensorflow,
     Keras,
+    /// Epochs and waits come from a trace that does not name the framework.
+    Other,
     /// No marks: an epoch is a pass over the files.
     #[default]
     Unknown,

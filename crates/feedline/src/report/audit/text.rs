@@ -252,6 +252,7 @@ pub(crate) fn loader(row: &LoaderRow) -> String {
         TrainingFramework::Pytorch => "PyTorch",
         TrainingFramework::Tensorflow => "TensorFlow",
         TrainingFramework::Keras => "Keras",
+        TrainingFramework::Other => "a loader",
         TrainingFramework::Unknown => return "no marks of a loader".to_owned(),
     };
     let workers = match (row.workers, row.start_method) {
