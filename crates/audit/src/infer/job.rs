@@ -31,7 +31,7 @@ pub(super) enum ReplayFiles {
 
 #[derive(Clone, Debug)]
 pub(super) struct InferredJob {
-    pub framework: &'static str,
+    pub loader: Known<&'static str>,
     pub ranks: u64,
     pub files_of: ReplayFiles,
     /// The folder that all files of the job are in, if the result has paths.
@@ -133,9 +133,15 @@ impl InferredJob {
         let largest = sizes.max().unwrap_or(TRANSFERS.0).clamp(TRANSFERS.0, TRANSFERS.1);
         let is_direct = observed.files.direct * 2 > observed.files.sampled;
         let mut job = InferredJob {
-            framework: match epochs.loader.framework {
-                TrainingFramework::Tensorflow | TrainingFramework::Keras => "tensorflow",
-                _ => "pytorch",
+            loader: match epochs.loader.framework {
+                TrainingFramework::Tensorflow | TrainingFramework::Keras => {
+                    Known::certain("tensorflow", "recorded")
+                }
+                _ if samples.streams => Known::likely(
+                    "tensorflow",
+                    "PyTorch's workers that each stream files of their own are interleaved streams",
+                ),
+                _ => Known::certain("pytorch", "recorded"),
             },
             ranks: epochs.ranks,
             files_of: ReplayFiles::Generated,
@@ -191,6 +197,10 @@ impl InferredJob {
         let folder = self.folder.clone().ok_or(InferError::NoFolder)?;
         if self.samples.files_per_sample > 1.0 {
             return Err(InferError::NotTheirFiles("a sample consists of several files"));
+        }
+        let is_record = self.suffix.as_ref().is_some_and(|suffix| suffix.starts_with("tfrecord"));
+        if self.samples.streams && !is_record {
+            return Err(InferError::NotTheirFiles("they are read as streams and are no tfrecord files"));
         }
         if self.samples.copies > 1 || self.samples.is_enlarged {
             return Err(InferError::NotTheirFiles("the same bytes belong to several samples"));

@@ -101,7 +101,11 @@ fn work(observed: &Observed, epochs: &TrainingEpochs<'_>, job: &InferredJob, fou
     if loaders > 1 {
         found.push(format!("The job has {loaders} loaders; only the one with the most time is replayed."));
     }
-    if epochs.loader.iterable && epochs.loader.workers > 1 && job.samples_per_file.value > 1 {
+    if !job.samples.streams
+        && epochs.loader.iterable
+        && epochs.loader.workers > 1
+        && job.samples_per_file.value > 1
+    {
         found.push(
             "Workers of the job each read files of their own; readers of the replay take turns in the same files."
                 .to_owned(),

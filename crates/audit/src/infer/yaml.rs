@@ -36,7 +36,7 @@ impl Lines {
 pub(super) fn written(job: &InferredJob) -> String {
     let mut lines = Lines::default();
     header(job, &mut lines);
-    let _ = writeln!(lines.0, "\nmodel: {{name: replay}}\nframework: {}", job.framework);
+    let _ = writeln!(lines.0, "\nmodel: {{name: replay}}\nframework: {}", job.loader.value);
     let generates = job.files_of == ReplayFiles::Generated;
     let _ = writeln!(lines.0, "workflow: {{generate_data: {generates}, train: true}}");
     dataset(job, &mut lines);
@@ -117,10 +117,22 @@ fn dataset(job: &InferredJob, lines: &mut Lines) {
 fn reader(job: &InferredJob, lines: &mut Lines) {
     let shuffle = |is_shuffled: bool| if is_shuffled { "seed" } else { "'off'" };
     lines.section("reader");
-    lines.plain("data_loader", job.framework, "recorded; certain");
+    lines.known("data_loader", job.loader.value, &job.loader);
     lines.known("batch_size", job.batch.value, &job.batch);
     lines.known("read_threads", job.threads.value, &job.threads);
-    lines.known("prefetch_size", job.prefetch.value, &job.prefetch);
+    if job.samples.streams {
+        // The scheduler adds a chunk for each reader.
+        let ahead = job.prefetch.value.saturating_sub(job.threads.value);
+        lines.known("prefetch_size", ahead, &job.prefetch);
+        lines.plain(
+            "interleave_cycle",
+            job.threads.value.max(1),
+            "assumed: each worker reads one file at a time; likely",
+        );
+        lines.plain("interleave_block", job.batch.value, "assumed: a batch is from one worker; certain");
+    } else {
+        lines.known("prefetch_size", job.prefetch.value, &job.prefetch);
+    }
     lines.known("file_shuffle", shuffle(job.file_shuffle.value), &job.file_shuffle);
     lines.known("sample_shuffle", shuffle(job.sample_shuffle.value), &job.sample_shuffle);
     lines.known("requests", job.requests.value.to_yaml(), &job.requests);
