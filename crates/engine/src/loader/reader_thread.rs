@@ -366,7 +366,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
             ranges: &self.visits.reads,
             file_bytes: visit.entry.bytes,
             version: visit.entry.version,
-            keep_open: run.plan.data.streams,
+            keep_open: run.plan.data.streams || run.plan.replay.opens_per_sample == 0,
             at: reader.at,
             into,
         };

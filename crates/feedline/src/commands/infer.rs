@@ -29,13 +29,17 @@ pub(crate) struct InferFlags {
     /// Leave out the fault of this finding; may be repeated
     #[arg(long, value_name = "FINDING")]
     pub fixed: Vec<String>,
+    /// A catalog of the job's files ('feedline catalog'): the workload reads them, instead of generated files
+    #[arg(long, value_name = "FILE")]
+    pub catalog: Option<PathBuf>,
     #[command(flatten)]
     pub wait: WaitFlags,
 }
 
 pub(crate) fn infer(flags: &InferFlags) -> CommandResult {
     let saved = open(flags).map_err(Failure::refused)?;
-    let options = InferOptions { fixed: flags.fixed.clone() };
+    let catalog = flags.catalog.as_ref().map(|path| path.display().to_string());
+    let options = InferOptions { fixed: flags.fixed.clone(), catalog };
     let workload = infer_workload(&saved.ledger, &saved.findings, &options).map_err(Failure::refused)?;
     report::out(&workload)?;
     Ok(Exit::Ok)

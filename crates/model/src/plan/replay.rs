@@ -19,13 +19,16 @@ pub struct ReplayPlan {
     pub requests: RequestSizes,
     /// How often the bytes of a sample are read.
     pub reads_of_sample: u64,
-    /// Opens and stats of the file for each visit to it.
+    /// Opens and stats of the file for each visit to it. Without opens, a reader keeps its file open.
     pub opens_per_sample: u64,
     pub stats_per_sample: u64,
     /// Fetches of a rank that are in flight at once at most.
     pub in_flight_limit: Option<u64>,
     /// From the beginning of a phase until its readers start.
     pub start: Time,
+    /// Whether only the first epoch begins with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub start_once: bool,
     /// From a batch that is ready to the step that uses it.
     pub handover: Time,
 }
@@ -39,6 +42,7 @@ impl Default for ReplayPlan {
             stats_per_sample: 0,
             in_flight_limit: None,
             start: Time::Constant(0.0),
+            start_once: false,
             handover: Time::Constant(0.0),
         }
     }
@@ -54,6 +58,7 @@ impl ReplayPlan {
             stats_per_sample: reader.stats_per_sample,
             in_flight_limit: reader.in_flight_limit,
             start: reader.start_time,
+            start_once: reader.start_once,
             handover: spec.train.handover_time,
         };
         let blocks = store.threads == Threads::PerReader && !store.is_objects();
@@ -66,7 +71,7 @@ impl ReplayPlan {
     /// A key that only a backend can honour in which each reader has a thread that waits for its calls.
     fn blocking_key(&self) -> Option<&'static str> {
         [
-            ("reader.opens_per_sample", self.opens_per_sample > 1),
+            ("reader.opens_per_sample", self.opens_per_sample != 1),
             ("reader.stats_per_sample", self.stats_per_sample > 0),
             ("reader.in_flight_limit", self.in_flight_limit.is_some()),
         ]
@@ -93,6 +98,9 @@ impl TrainingPlan {
 
     /// How long the start of the readers takes in an epoch.
     pub fn start_time(&self, phase: &PhasePlan, epoch: u64) -> Nanos {
+        if self.replay.start_once && epoch > 1 {
+            return Nanos::ZERO;
+        }
         let seed = mix(self.seed, START_DRAWS ^ phase.phase as u64);
         times::draw(&self.replay.start, seed, epoch, 0, 0)
     }

@@ -101,6 +101,7 @@ const OURS: &[&str] = &[
     "reader.stats_per_sample",
     "reader.in_flight_limit",
     "reader.start_time",
+    "reader.start_once",
     "reader.access",
     "reader.readahead",
     "reader.cache",

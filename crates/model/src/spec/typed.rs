@@ -177,6 +177,7 @@ spec! {
         in_flight_limit: Option<u64> = "reader.in_flight_limit",
         /// Per phase.
         start_time: Time = "reader.start_time",
+        start_once: bool = "reader.start_once",
         access: Access = "reader.access",
         odirect: bool = "reader.odirect",
         readahead: Readahead = "reader.readahead",

@@ -23,7 +23,7 @@ impl ReaderThread<'_, '_, '_> {
     /// Makes the calls for metadata that precede the read of a file. They are part of the sample's time.
     pub(super) fn examine_file(&mut self, place: usize, entry: FileEntry) -> Result<(), StoreError> {
         let (run, replay) = (self.run, &self.run.plan.replay);
-        let calls = replay.stats_per_sample + replay.opens_per_sample - 1;
+        let calls = replay.stats_per_sample + replay.opens_per_sample.saturating_sub(1);
         if calls == 0 || run.input.store.capabilities().threads != Threads::PerReader {
             return Ok(());
         }

@@ -83,10 +83,10 @@ pub(super) const ROWS: &[KeyRow] = &[
     row("reader.rereads", Integer(1, REPEATS), "1", Used, "how often the bytes of a sample are read"),
     row(
         "reader.opens_per_sample",
-        Integer(1, REPEATS),
+        Integer(0, REPEATS),
         "1",
         Used,
-        "how often a file is opened when it is read; needs a backend with blocking calls",
+        "how often a file is opened when it is read; 0: a reader keeps it open; not 1: needs blocking calls",
     ),
     row(
         "reader.stats_per_sample",
@@ -110,6 +110,13 @@ pub(super) const ROWS: &[KeyRow] = &[
         "seconds that starting the readers takes at the beginning of each epoch",
     )
     .seconds(),
+    row(
+        "reader.start_once",
+        Flag,
+        "false",
+        Used,
+        "readers stay from epoch to epoch: only the first one begins with start_time",
+    ),
     row(
         "reader.access",
         Choice(Access::NAMES),

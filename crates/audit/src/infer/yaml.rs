@@ -1,0 +1,198 @@
+//! The inferred workload as YAML, with a comment on each value.
+
+use std::fmt::{Display, Write};
+
+use super::job::{InferredJob, ReplayFiles};
+use super::known::{Known, MeanSpread};
+
+/// Sizes that vary more than this have a long tail.
+const LONG_TAIL: f64 = 0.3;
+/// More variation than this is cut: it would be a few samples with nearly all of the time.
+const MOST_VARIATION: f64 = 5.0;
+const GENERATED_FOLDER: &str = "replay-data";
+
+/// Lines of YAML.
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn section(&mut self, name: &str) {
+        let _ = writeln!(self.0, "\n{name}:");
+    }
+
+    fn plain(&mut self, key: &str, value: impl Display, comment: &str) {
+        let _ = writeln!(self.0, "  {key}: {value}  # {comment}");
+    }
+
+    fn known<T>(&mut self, key: &str, value: impl Display, known: &Known<T>) {
+        self.plain(key, value, &format!("{}; {}", known.source, known.sure));
+    }
+
+    fn comment(&mut self, text: &str) {
+        let _ = writeln!(self.0, "{}", format!("# {text}").trim_end());
+    }
+}
+
+pub(super) fn written(job: &InferredJob) -> String {
+    let mut lines = Lines::default();
+    header(job, &mut lines);
+    let _ = writeln!(lines.0, "\nmodel: {{name: replay}}\nframework: {}", job.loader.value);
+    let generates = job.files_of == ReplayFiles::Generated;
+    let _ = writeln!(lines.0, "workflow: {{generate_data: {generates}, train: true}}");
+    dataset(job, &mut lines);
+    reader(job, &mut lines);
+    train(job, &mut lines);
+    lines.section("storage");
+    lines.plain("store", "posix", "assumed: the job makes blocking calls; likely");
+    lines.0
+}
+
+fn header(job: &InferredJob, lines: &mut Lines) {
+    lines.comment("A workload that reads data as an audited job does, inferred by feedline.");
+    let ranks = if job.ranks > 1 { format!(" --ranks {}", job.ranks) } else { String::new() };
+    lines.comment(&format!("Replay it: feedline run job.yaml{ranks}"));
+    lines.comment("");
+    match (&job.files_of, &job.folder) {
+        (ReplayFiles::Own { .. }, _) => lines.comment("It reads the job's files and writes none of them."),
+        (ReplayFiles::Generated, None) => {
+            lines.comment("It reads generated files: the result has no paths of the job's files.");
+        }
+        (ReplayFiles::Generated, Some(folder)) => {
+            lines.comment(
+                "It reads generated files. To read those of the job, list them and infer with the list:",
+            );
+            let suffix = job.suffix.as_ref().map(|name| format!(" --suffix .{name}")).unwrap_or_default();
+            lines.comment(&format!("  feedline catalog {}{suffix} --output job.catalog", one_line(folder)));
+            lines.comment("  feedline infer RESULT --catalog job.catalog > job.yaml");
+        }
+    }
+    for sentence in &job.left_out {
+        lines.comment(&format!("Left out: {sentence}"));
+    }
+    lines.comment("");
+    if job.outside.is_empty() {
+        lines.comment("Outside of what a replay reproduces: nothing that is known.");
+    } else {
+        lines.comment("Outside of what a replay reproduces:");
+        job.outside.iter().for_each(|sentence| lines.comment(&format!("- {sentence}")));
+    }
+}
+
+fn dataset(job: &InferredJob, lines: &mut Lines) {
+    lines.section("dataset");
+    lines.known("format", job.format.value, &job.format);
+    match &job.files_of {
+        ReplayFiles::Generated => {
+            lines.plain("data_folder", GENERATED_FOLDER, "generated files; feedline writes them")
+        }
+        ReplayFiles::Own { folder, catalog } => {
+            lines.plain("data_folder", quoted(folder), "recorded: the folder of the job's files; certain");
+            lines.plain("catalog", quoted(catalog), "given; certain");
+        }
+    }
+    lines.known("num_files_train", job.files.value, &job.files);
+    lines.known("num_samples_per_file", job.samples_per_file.value, &job.samples_per_file);
+    let MeanSpread { mean, .. } = job.sample_bytes.value;
+    let variation = job.sample_bytes.value.variation();
+    match variation {
+        0.0 => lines.known("record_dims", format!("[{:.0}]", mean.round().max(1.0)), &job.sample_bytes),
+        _ if variation <= LONG_TAIL => {
+            lines.known("record_length_bytes", mean.round(), &job.sample_bytes);
+            lines.known("record_length_bytes_stdev", (mean * variation).round(), &job.sample_bytes);
+            lines.plain("size_law", "exact", "assumed: the spread is small; guess");
+        }
+        _ => {
+            let sigma = (1.0 + variation * variation).ln().sqrt().min(3.0);
+            lines.known(
+                "record_length_bytes",
+                (mean / (sigma * sigma / 2.0).exp()).round().max(1.0),
+                &job.sample_bytes,
+            );
+            lines.plain("size_law", "lognormal", "assumed: the spread is large; guess");
+            lines.known("size_sigma", short(sigma), &job.sample_bytes);
+        }
+    }
+}
+
+fn reader(job: &InferredJob, lines: &mut Lines) {
+    let shuffle = |is_shuffled: bool| if is_shuffled { "seed" } else { "'off'" };
+    lines.section("reader");
+    lines.known("data_loader", job.loader.value, &job.loader);
+    lines.known("batch_size", job.batch.value, &job.batch);
+    lines.known("read_threads", job.threads.value, &job.threads);
+    if job.samples.streams {
+        // The scheduler adds a chunk for each reader.
+        let ahead = job.prefetch.value.saturating_sub(job.threads.value);
+        lines.known("prefetch_size", ahead, &job.prefetch);
+        lines.plain(
+            "interleave_cycle",
+            job.threads.value.max(1),
+            "assumed: each worker reads one file at a time; likely",
+        );
+        lines.plain("interleave_block", job.batch.value, "assumed: a batch is from one worker; certain");
+    } else {
+        lines.known("prefetch_size", job.prefetch.value, &job.prefetch);
+    }
+    lines.known("file_shuffle", shuffle(job.file_shuffle.value), &job.file_shuffle);
+    lines.known("sample_shuffle", shuffle(job.sample_shuffle.value), &job.sample_shuffle);
+    lines.known("requests", job.requests.value.to_yaml(), &job.requests);
+    lines.known("transfer_size", job.transfer.value, &job.transfer);
+    lines.known("rereads", job.rereads.value, &job.rereads);
+    lines.known("opens_per_sample", job.opens.value, &job.opens);
+    lines.known("stats_per_sample", job.stats.value, &job.stats);
+    match job.in_flight_limit.value {
+        Some(most) => lines.known("in_flight_limit", most, &job.in_flight_limit),
+        None => lines.known("in_flight_limit", "null", &job.in_flight_limit),
+    }
+    lines.known("odirect", job.direct.value, &job.direct);
+    lines.known("readahead", job.readahead.value, &job.readahead);
+    lines.known("start_time", time(job.start.value), &job.start);
+    lines.known("start_once", job.start_once.value, &job.start_once);
+    lines.known("cache", job.cache.value, &job.cache);
+    lines.known("preprocess_time", time(job.preprocess.value), &job.preprocess);
+    lines.plain("preprocess", "sleep", "assumed: the measured time has the wait for a core in it; likely");
+    lines.plain("cache_proof", "none", "assumed: the job does not count pages; certain");
+    lines.plain("verify", "none", "assumed: the job does not compare content; certain");
+}
+
+fn train(job: &InferredJob, lines: &mut Lines) {
+    lines.section("train");
+    lines.known("epochs", job.epochs.value, &job.epochs);
+    lines.known("computation_time", time(job.compute.value), &job.compute);
+    lines.known("handover_time", time(job.handover.value), &job.handover);
+    lines.known("seed_change_epoch", job.reshuffled.value, &job.reshuffled);
+    if let Some(steps) = &job.steps {
+        lines.known("total_training_steps", steps.value, steps);
+    }
+}
+
+/// A constant, or a gamma distribution with the same mean and standard deviation.
+fn time(seconds: MeanSpread) -> String {
+    let variation = seconds.variation().min(MOST_VARIATION);
+    match variation {
+        0.0 => short(seconds.mean),
+        _ => {
+            let square = variation * variation;
+            format!(
+                "{{type: gamma, shape: {}, scale: {}}}",
+                short(1.0 / square),
+                short(seconds.mean * square)
+            )
+        }
+    }
+}
+
+/// Six digits, without an exponent.
+fn short(value: f64) -> String {
+    let digits = if value > 0.0 { (5 - value.log10().floor() as i32).clamp(1, 12) } else { 1 };
+    format!("{value:.*}", digits as usize)
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", one_line(text).replace('\'', "''"))
+}
+
+/// A path with control characters cannot end a comment.
+fn one_line(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+}
