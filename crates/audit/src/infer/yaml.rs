@@ -83,7 +83,7 @@ fn dataset(job: &InferredJob, lines: &mut Lines) {
     lines.known("format", job.format.value, &job.format);
     match &job.files_of {
         ReplayFiles::Generated => {
-            lines.plain("data_folder", GENERATED_FOLDER, "generated files; feedline writes them")
+            lines.plain("data_folder", GENERATED_FOLDER, "generated files; feedline writes them");
         }
         ReplayFiles::Own { folder, catalog } => {
             lines.plain("data_folder", quoted(folder), "recorded: the folder of the job's files; certain");

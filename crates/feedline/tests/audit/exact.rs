@@ -36,19 +36,9 @@ fn calls(trace: &str) -> Vec<(u32, String)> {
     found
 }
 
-/// Whether a file is neither program code nor of the kernel, nor of the audit itself.
-fn is_data(path: &str) -> bool {
-    let system = ["/usr/", "/etc/", "/lib", "/proc/", "/sys/", "/dev/"];
-    let code = ["/site-packages/", "/dist-packages/", "pyvenv.cfg", "feedline-audit"];
-    path.starts_with('/')
-        && !system.iter().any(|start| path.starts_with(start))
-        && !code.iter().any(|part| path.contains(part))
-        && ![".py", ".pyc", ".so"].iter().any(|end| path.ends_with(end))
-        && !Path::new(path).is_dir()
-}
-
-/// Calls on data files by process. Threads are added to their process; those of feedline itself are left out.
-fn traced(trace: &str) -> BTreeMap<u32, Counts> {
+/// Calls on files below a folder by process. Threads are added to their process; those of feedline and its own files are
+/// left out.
+fn traced(trace: &str, folder: &str) -> BTreeMap<u32, Counts> {
     let calls = calls(trace);
     let process_of = processes_of_threads(&calls);
     let process = |thread: u32| process_of.get(&thread).copied().unwrap_or(thread);
@@ -61,7 +51,10 @@ fn traced(trace: &str) -> BTreeMap<u32, Counts> {
         let at = if name.starts_with("open") { result } else { args };
         let path = at.split_once('<').and_then(|(_, rest)| rest.split_once('>')).map_or("", |(path, _)| path);
         let process = process(*thread);
-        if !is_data(path) || Some(process) == feedline {
+        let is_data = path.starts_with(folder) && !path.contains("feedline-audit");
+        // The folders of Python's multiprocessing no longer exist.
+        let is_folder = Path::new(path).is_dir() || path.contains("/pymp-");
+        if !is_data || is_folder || Some(process) == feedline {
             continue;
         }
         let [opens, reads, bytes, seeks, closes] = counts.entry(process).or_default();
@@ -118,10 +111,14 @@ fn both(python: &str, kind: &[&str]) -> [BTreeMap<u32, Counts>; 2] {
     let (first, more) = kind.split_first().unwrap();
     let job = [&[python, "-B", &script, first, data], more].concat();
     let calls = format!("{CALLS},clone,clone3,vfork,fork");
-    let done = audit(&dir, &job).traced(&calls, "trace").run().exits(0);
+    // Libraries read settings in the home folder and write temporary files: those are data too.
+    let own = ["tmp", "home"].map(|name| format!("{data}/{name}"));
+    own.iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+    let command = audit(&dir, &job).env("TMPDIR", &own[0]).env("HOME", &own[1]);
+    let done = command.traced(&calls, "trace").run().exits(0);
     let trace = dir.read("trace");
     assert!(trace.contains(data), "strace saw no call on {data}");
-    [audited(&observed(&dir, &done)), traced(&trace)]
+    [audited(&observed(&dir, &done)), traced(&trace, data)]
 }
 
 #[track_caller]

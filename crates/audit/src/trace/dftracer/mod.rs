@@ -28,8 +28,7 @@ fn each(files: &TraceFiles, mut see: impl FnMut(&TraceRecord<'_>)) -> Result<Fil
     let mut end = FilesEnd::default();
     for path in &files.files {
         let mut lines = InputLines::open(path, 1)?;
-        loop {
-            let Some(line) = lines.next()? else { break };
+        while let Some(line) = lines.next()? {
             let is_strange = match parse(line) {
                 None => false,
                 Some(Ok(record)) => {

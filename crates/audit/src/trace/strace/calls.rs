@@ -91,7 +91,7 @@ impl StraceReader<'_> {
             "access" => self.described(done, None, 0, usize::MAX),
             "faccessat" | "faccessat2" => self.described(done, descriptor(call.argument(0)), 1, usize::MAX),
             "fstat" | "fstat64" => {
-                self.on_descriptor(done, Op::Stat, 0, EventFigures { asked: 1, ..NO_FIGURES })
+                self.on_descriptor(done, Op::Stat, 0, EventFigures { asked: 1, ..NO_FIGURES });
             }
             "getdents" | "getdents64" => self.listed(done),
             "mmap" | "mmap2" => self.mapped(done),
@@ -186,7 +186,7 @@ impl StraceReader<'_> {
             if let Some(process) = self.processes.get_mut(&pid).filter(|_| fd > 2) {
                 process.untracked += 1;
             }
-            return (fd, Descriptor::new(OpenFile::UNKNOWN, false));
+            return (fd, Descriptor::new(OpenFile::unknown(), false));
         };
         let (kind, flags) = class_of(&path);
         let descriptor = Descriptor::new(self.file(&path, kind, flags), false);
@@ -203,7 +203,7 @@ impl StraceReader<'_> {
             self.feed.name(number, &name);
         }
         let folder = (kind == FdKind::Folder).then(|| name.into_owned().into_boxed_str());
-        OpenFile { number, kind, flags, folder, ..OpenFile::UNKNOWN }
+        OpenFile { number, kind, flags, folder, ..OpenFile::unknown() }
     }
 
     /// The path of an argument, from the root if the folder is known.
@@ -437,7 +437,7 @@ impl StraceReader<'_> {
             return;
         };
         let closes = done.call.arguments.iter().any(|word| word.contains("CLOEXEC"));
-        let descriptor = Descriptor::new(OpenFile { kind, ..OpenFile::UNKNOWN }, closes);
+        let descriptor = Descriptor::new(OpenFile { kind, ..OpenFile::unknown() }, closes);
         self.change(done.pid, |descriptors| drop(descriptors.insert(fd, descriptor)));
     }
 
@@ -449,7 +449,7 @@ impl StraceReader<'_> {
         let closes = done.call.arguments.iter().any(|word| word.contains("CLOEXEC"));
         let list = done.call.argument(at).trim_start_matches('[');
         for fd in list.split(", ").filter_map(|word| descriptor(word.trim_end_matches(']'))?.fd) {
-            let descriptor = Descriptor::new(OpenFile { kind, ..OpenFile::UNKNOWN }, closes);
+            let descriptor = Descriptor::new(OpenFile { kind, ..OpenFile::unknown() }, closes);
             self.change(done.pid, |descriptors| drop(descriptors.insert(fd, descriptor)));
         }
     }

@@ -24,15 +24,18 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    pub(super) const UNKNOWN: OpenFile = OpenFile {
-        number: 0,
-        kind: FdKind::Unknown,
-        flags: 0,
-        position: Cell::new(NOWHERE),
-        appends: false,
-        folder: None,
-        is_listed: Cell::new(false),
-    };
+    /// A file of which nothing is known.
+    pub(super) fn unknown() -> OpenFile {
+        OpenFile {
+            number: 0,
+            kind: FdKind::Unknown,
+            flags: 0,
+            position: Cell::new(NOWHERE),
+            appends: false,
+            folder: None,
+            is_listed: Cell::new(false),
+        }
+    }
 
     /// Moves on by what a call returned. Returns where it began, or [`NOWHERE`].
     pub(super) fn advance(&self, bytes: i64, is_write: bool) -> i64 {
