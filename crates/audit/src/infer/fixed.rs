@@ -3,8 +3,8 @@
 use model::observed::{Fault, Findings};
 
 use super::InferError;
+use super::inferred::MeanSpread;
 use super::job::InferredJob;
-use super::known::MeanSpread;
 use super::requests::SampleRequests;
 
 /// Requests of a job that reads in large pieces.

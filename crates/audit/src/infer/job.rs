@@ -5,7 +5,7 @@ use model::observed::{EpochRow, Findings, LoaderRow, Observed, RuleAnswer, Train
 use model::units::{Nanos, counted, grouped};
 
 use super::InferError;
-use super::known::{Known, MeanSpread};
+use super::inferred::{Inferred, MeanSpread};
 use super::outside;
 use super::requests::{SampleRequests, requests};
 use super::samples::SampleFigures;
@@ -31,39 +31,39 @@ pub(super) enum ReplayFiles {
 
 #[derive(Clone, Debug)]
 pub(super) struct InferredJob {
-    pub loader: Known<&'static str>,
+    pub loader: Inferred<&'static str>,
     pub ranks: u64,
     pub files_of: ReplayFiles,
     /// The folder that all files of the job are in, if the result has paths.
     pub folder: Option<String>,
     pub suffix: Option<String>,
-    pub format: Known<&'static str>,
-    pub files: Known<u64>,
-    pub samples_per_file: Known<u64>,
-    pub sample_bytes: Known<MeanSpread>,
-    pub batch: Known<u64>,
-    pub threads: Known<u64>,
-    pub prefetch: Known<u64>,
-    pub file_shuffle: Known<bool>,
-    pub sample_shuffle: Known<bool>,
-    pub reshuffled: Known<bool>,
-    pub requests: Known<SampleRequests>,
-    pub transfer: Known<u64>,
-    pub rereads: Known<u64>,
-    pub opens: Known<u64>,
-    pub stats: Known<u64>,
-    pub in_flight_limit: Known<Option<u64>>,
-    pub readahead: Known<&'static str>,
-    pub direct: Known<bool>,
-    pub start: Known<MeanSpread>,
-    pub start_once: Known<bool>,
-    pub cache: Known<&'static str>,
-    pub preprocess: Known<MeanSpread>,
-    pub compute: Known<MeanSpread>,
-    pub handover: Known<MeanSpread>,
-    pub epochs: Known<u64>,
+    pub format: Inferred<&'static str>,
+    pub files: Inferred<u64>,
+    pub samples_per_file: Inferred<u64>,
+    pub sample_bytes: Inferred<MeanSpread>,
+    pub batch: Inferred<u64>,
+    pub threads: Inferred<u64>,
+    pub prefetch: Inferred<u64>,
+    pub file_shuffle: Inferred<bool>,
+    pub sample_shuffle: Inferred<bool>,
+    pub reshuffled: Inferred<bool>,
+    pub requests: Inferred<SampleRequests>,
+    pub transfer: Inferred<u64>,
+    pub rereads: Inferred<u64>,
+    pub opens: Inferred<u64>,
+    pub stats: Inferred<u64>,
+    pub in_flight_limit: Inferred<Option<u64>>,
+    pub readahead: Inferred<&'static str>,
+    pub direct: Inferred<bool>,
+    pub start: Inferred<MeanSpread>,
+    pub start_once: Inferred<bool>,
+    pub cache: Inferred<&'static str>,
+    pub preprocess: Inferred<MeanSpread>,
+    pub compute: Inferred<MeanSpread>,
+    pub handover: Inferred<MeanSpread>,
+    pub epochs: Inferred<u64>,
     /// Steps of an epoch that was not used to its end.
-    pub steps: Option<Known<u64>>,
+    pub steps: Option<Inferred<u64>>,
     /// The figures of a sample, for faults that are left out.
     pub samples: SampleFigures,
     pub cores: u64,
@@ -135,13 +135,13 @@ impl InferredJob {
         let mut job = InferredJob {
             loader: match epochs.loader.framework {
                 TrainingFramework::Tensorflow | TrainingFramework::Keras => {
-                    Known::certain("tensorflow", "recorded")
+                    Inferred::certain("tensorflow", "recorded")
                 }
-                _ if samples.streams => Known::likely(
+                _ if samples.streams => Inferred::likely(
                     "tensorflow",
                     "PyTorch's workers that each stream files of their own are interleaved streams",
                 ),
-                _ => Known::certain("pytorch", "recorded"),
+                _ => Inferred::certain("pytorch", "recorded"),
             },
             ranks: epochs.ranks,
             files_of: ReplayFiles::Generated,
@@ -152,36 +152,36 @@ impl InferredJob {
             samples_per_file: samples.per_file(),
             sample_bytes: samples.bytes(),
             batch: batch(&epochs),
-            threads: Known::certain(epochs.loader.workers, "recorded: workers of the loader"),
+            threads: Inferred::certain(epochs.loader.workers, "recorded: workers of the loader"),
             prefetch: prefetch(&epochs),
             file_shuffle,
             sample_shuffle,
             reshuffled,
             requests: if samples.streams {
-                Known::certain(SampleRequests::default(), "a stream has no requests of a sample")
+                Inferred::certain(SampleRequests::default(), "a stream has no requests of a sample")
             } else {
                 requests(&epochs.usual, &sizes, samples.reads)
             },
-            transfer: Known::certain(
+            transfer: Inferred::certain(
                 largest,
                 format!("measured: the largest of {}", counted(sizes.count(), "read")),
             ),
             rereads: samples.rereads(),
             opens: samples.opens(),
-            stats: Known::certain(
+            stats: Inferred::certain(
                 samples.stats.round() as u64,
                 format!("measured: {:.2} stats per sample", samples.stats),
             ),
             in_flight_limit: in_flight_limit(findings),
-            readahead: Known::guess("normal", "assumed"),
-            direct: Known::certain(is_direct, "measured: flags of the opens"),
+            readahead: Inferred::guess("normal", "assumed"),
+            direct: Inferred::certain(is_direct, "measured: flags of the opens"),
             start,
             start_once,
             cache: cache(&epochs),
             preprocess: preprocess(&epochs),
             compute: time(&epochs.counts(|row| &row.compute_times), 1.0, "step"),
             handover: handover(&epochs),
-            epochs: Known::certain(epochs.rows.len() as u64, "recorded: epochs of the training loader"),
+            epochs: Inferred::certain(epochs.rows.len() as u64, "recorded: epochs of the training loader"),
             steps: steps(&epochs),
             samples,
             cores: observed.host.cores.unwrap_or(4),
@@ -210,42 +210,45 @@ impl InferredJob {
     }
 }
 
-fn format(samples: &SampleFigures) -> Known<&'static str> {
+fn format(samples: &SampleFigures) -> Inferred<&'static str> {
     let read = format!("measured: {:.2} reads per sample", samples.reads);
     match samples.streams {
-        true => Known::likely("tfrecord", format!("{read}, one after another: a stream of records")),
-        false => Known::certain("raw", format!("{read}; their content does not matter")),
+        true => Inferred::likely("tfrecord", format!("{read}, one after another: a stream of records")),
+        false => Inferred::certain("raw", format!("{read}; their content does not matter")),
     }
 }
 
-fn batch(epochs: &TrainingEpochs<'_>) -> Known<u64> {
+fn batch(epochs: &TrainingEpochs<'_>) -> Inferred<u64> {
     let (samples, batches) = (epochs.sum(|row| row.samples.unwrap_or(0)), epochs.sum(|row| row.batches));
     let observed = (samples / batches).ceil().max(1.0) as u64;
     match epochs.loader.batch.filter(|batch| *batch >= observed && *batch < 2 * observed + 1) {
-        Some(batch) => Known::certain(batch, "recorded: batch size of the loader"),
-        None => Known::likely(observed, format!("measured: {samples} samples in {batches} batches")),
+        Some(batch) => Inferred::certain(batch, "recorded: batch size of the loader"),
+        None => Inferred::likely(observed, format!("measured: {samples} samples in {batches} batches")),
     }
 }
 
-fn prefetch(epochs: &TrainingEpochs<'_>) -> Known<u64> {
+fn prefetch(epochs: &TrainingEpochs<'_>) -> Inferred<u64> {
     let workers = epochs.loader.workers;
     let ready = epochs.rows.iter().map(|row| row.ready_most).max().unwrap_or(0);
     match epochs.loader.prefetch {
-        _ if workers == 0 => Known::certain(0, "without workers nothing is loaded in advance"),
-        Some(each) => Known::certain(each * workers, format!("recorded: {each} batches for each worker")),
-        None => Known::guess(ready.max(workers), format!("measured: {ready} batches were ready at most")),
+        _ if workers == 0 => Inferred::certain(0, "without workers nothing is loaded in advance"),
+        Some(each) => Inferred::certain(each * workers, format!("recorded: {each} batches for each worker")),
+        None => Inferred::guess(ready.max(workers), format!("measured: {ready} batches were ready at most")),
     }
 }
 
 /// Whether files are shuffled, samples are shuffled, and epochs differ.
-fn order(epochs: &TrainingEpochs<'_>, samples: &SampleFigures) -> (Known<bool>, Known<bool>, Known<bool>) {
+fn order(
+    epochs: &TrainingEpochs<'_>,
+    samples: &SampleFigures,
+) -> (Inferred<bool>, Inferred<bool>, Inferred<bool>) {
     let found: Vec<f64> = epochs.rows.iter().filter_map(|row| row.files.order_correlation).collect();
     let highest = found.iter().copied().fold(f64::NAN, f64::max);
     let text = format!("measured: orders of epochs correlate by {highest:.2}");
     let is_same = highest > SAME_ORDER;
     let reshuffled = match found.is_empty() {
-        true => Known::guess(true, "assumed: there is no second epoch to compare"),
-        false => Known::certain(!is_same, text.clone()),
+        true => Inferred::guess(true, "assumed: there is no second epoch to compare"),
+        false => Inferred::certain(!is_same, text.clone()),
     };
     let reads = epochs.sum(|row| row.io.reads.count).max(1.0);
     let follows = epochs.sum(|row| row.io.sequential.count) / reads;
@@ -253,39 +256,39 @@ fn order(epochs: &TrainingEpochs<'_>, samples: &SampleFigures) -> (Known<bool>, 
     let is_in_order = !is_one_each && follows > 0.5;
     let follow_text = format!("measured: {:.0} % of the reads follow the one before", 100.0 * follows);
     let sample_shuffle = match is_one_each {
-        true => Known::certain(false, "a file is one sample"),
-        false => Known::likely(!is_in_order, follow_text),
+        true => Inferred::certain(false, "a file is one sample"),
+        false => Inferred::likely(!is_in_order, follow_text),
     };
     let file_shuffle = match (found.is_empty(), is_one_each || is_in_order) {
-        (_, false) => Known::certain(false, "samples of all files are shuffled"),
-        (true, _) => Known::guess(true, "assumed: there is no second epoch to compare"),
-        (false, _) => Known::likely_if(!is_same, !(is_same && is_in_order), text),
+        (_, false) => Inferred::certain(false, "samples of all files are shuffled"),
+        (true, _) => Inferred::guess(true, "assumed: there is no second epoch to compare"),
+        (false, _) => Inferred::likely_if(!is_same, !(is_same && is_in_order), text),
     };
     (file_shuffle, sample_shuffle, reshuffled)
 }
 
-fn steps(epochs: &TrainingEpochs<'_>) -> Option<Known<u64>> {
+fn steps(epochs: &TrainingEpochs<'_>) -> Option<Inferred<u64>> {
     let cut: Vec<u64> = epochs.rows.iter().filter(|row| !row.complete).map(|row| row.batches).collect();
     let most = cut.iter().copied().max().filter(|_| cut.len() * 2 > epochs.rows.len())?;
-    Some(Known::likely(most, format!("measured: {} ended early", counted(cut.len() as u64, "epoch"))))
+    Some(Inferred::likely(most, format!("measured: {} ended early", counted(cut.len() as u64, "epoch"))))
 }
 
-fn in_flight_limit(findings: &Findings) -> Known<Option<u64>> {
+fn in_flight_limit(findings: &Findings) -> Inferred<Option<u64>> {
     let answer = findings.rules.iter().find(|rule| rule.name == "serialised-reads").map(|rule| rule.outcome);
     match answer {
         Some(RuleAnswer::Found) => {
-            Known::likely(Some(1), "finding serialised-reads: workers wait for each other")
+            Inferred::likely(Some(1), "finding serialised-reads: workers wait for each other")
         }
-        _ => Known::likely(None, "measured: reads of workers do not exclude each other"),
+        _ => Inferred::likely(None, "measured: reads of workers do not exclude each other"),
     }
 }
 
 /// The page cache at the start of epochs.
-fn cache(epochs: &TrainingEpochs<'_>) -> Known<&'static str> {
+fn cache(epochs: &TrainingEpochs<'_>) -> Inferred<&'static str> {
     let share = |row: &&EpochRow| Some(row.issued_bytes? as f64 / row.io.reads.bytes.max(1) as f64);
     let shares: Vec<f64> = epochs.rows.iter().filter_map(share).collect();
     let Some((first, later)) = shares.split_first() else {
-        return Known::guess("as-is", "assumed: bytes read from storage are not known");
+        return Inferred::guess("as-is", "assumed: bytes read from storage are not known");
     };
     let later = (!later.is_empty()).then(|| later.iter().sum::<f64>() / later.len() as f64);
     let text = match later {
@@ -297,26 +300,26 @@ fn cache(epochs: &TrainingEpochs<'_>) -> Known<&'static str> {
         None => format!("measured: storage delivered {:.0} % of the epoch", 100.0 * first),
     };
     match (*first, later.unwrap_or(*first)) {
-        (first, later) if first >= COLD && later >= COLD => Known::certain("cold", text),
-        (first, later) if first >= COLD && later < CACHED => Known::certain("first-cold", text),
-        (first, later) if first < CACHED && later < CACHED => Known::certain("warm", text),
-        _ => Known::guess("as-is", text),
+        (first, later) if first >= COLD && later >= COLD => Inferred::certain("cold", text),
+        (first, later) if first >= COLD && later < CACHED => Inferred::certain("first-cold", text),
+        (first, later) if first < CACHED && later < CACHED => Inferred::certain("warm", text),
+        _ => Inferred::guess("as-is", text),
     }
 }
 
 /// Seconds per step or sample from counted nanoseconds.
-fn time(times: &ValueCounts, widening: f64, of: &str) -> Known<MeanSpread> {
+fn time(times: &ValueCounts, widening: f64, of: &str) -> Inferred<MeanSpread> {
     let MeanSpread { mean, stdev } = MeanSpread::of(times, 1e-9);
     let source = format!("measured: mean of {}", counted(times.count(), of));
     match times.is_empty() {
-        true => Known::guess(MeanSpread::default(), format!("no {of} was measured")),
-        false => Known::certain(MeanSpread { mean, stdev: stdev * widening }, source),
+        true => Inferred::guess(MeanSpread::default(), format!("no {of} was measured")),
+        false => Inferred::certain(MeanSpread { mean, stdev: stdev * widening }, source),
     }
 }
 
 /// Time per sample outside of file calls. It is known as the mean of each batch, whose spread is smaller by the root of
 /// the batch size.
-fn preprocess(epochs: &TrainingEpochs<'_>) -> Known<MeanSpread> {
+fn preprocess(epochs: &TrainingEpochs<'_>) -> Inferred<MeanSpread> {
     let think = epochs.counts(|row| &row.think_times);
     let fetches: u64 = epochs.usual.iter().map(|row| row.fetch_times.count()).sum();
     let each = think.count() as f64 / fetches.max(1) as f64;
@@ -326,17 +329,18 @@ fn preprocess(epochs: &TrainingEpochs<'_>) -> Known<MeanSpread> {
 }
 
 /// From a loaded batch to the step. Without workers: what a wait takes apart from loading.
-fn handover(epochs: &TrainingEpochs<'_>) -> Known<MeanSpread> {
+fn handover(epochs: &TrainingEpochs<'_>) -> Inferred<MeanSpread> {
     if epochs.loader.workers > 0 {
         return time(&epochs.counts(|row| &row.handover_times), 1.0, "hand-over");
     }
     let mean = |of: fn(&EpochRow) -> &ValueCounts| epochs.counts(of).mean().unwrap_or(0.0);
     let rest = (mean(|row| &row.wait_times) - mean(|row| &row.fetch_times)) * 1e-9;
-    Known::likely(MeanSpread::constant(rest), "measured: waits without loading, in the training process")
+    Inferred::likely(MeanSpread::constant(rest), "measured: waits without loading, in the training process")
 }
 
-/// How long workers take to start, and whether only once: the time to the first batch without loading and passing it on.
-fn start(epochs: &TrainingEpochs<'_>) -> (Known<MeanSpread>, Known<bool>) {
+/// How long workers take to start, and whether only once: the time to the first batch without loading and passing
+/// it on.
+fn start(epochs: &TrainingEpochs<'_>) -> (Inferred<MeanSpread>, Inferred<bool>) {
     let mean = |of: fn(&EpochRow) -> &ValueCounts| epochs.counts(of).mean().unwrap_or(0.0) * 1e-9;
     let load = mean(|row| &row.fetch_times) + mean(|row| &row.handover_times);
     let starts: Vec<f64> = epochs
@@ -356,9 +360,9 @@ fn start(epochs: &TrainingEpochs<'_>) -> (Known<MeanSpread>, Known<bool>) {
         }
     );
     let once = match (epochs.loader.workers, epochs.loader.persistent) {
-        (0, _) => Known::certain(true, "there are no workers"),
-        (_, true) => Known::certain(true, "recorded: workers are persistent"),
-        _ => Known::certain(false, "recorded: workers start in each epoch"),
+        (0, _) => Inferred::certain(true, "there are no workers"),
+        (_, true) => Inferred::certain(true, "recorded: workers are persistent"),
+        _ => Inferred::certain(false, "recorded: workers start in each epoch"),
     };
-    (Known::likely(MeanSpread::constant(seconds), text), once)
+    (Inferred::likely(MeanSpread::constant(seconds), text), once)
 }

@@ -1,8 +1,8 @@
 //! Infers a workload from what was observed: values with their sources, faults left out, and the workload as YAML.
 
 mod fixed;
+mod inferred;
 mod job;
-mod known;
 mod outside;
 mod requests;
 mod samples;

@@ -60,15 +60,15 @@ fn data(observed: &Observed, job: &InferredJob, found: &mut Vec<String>) {
     }
     if samples.copies > 1 {
         found.push(format!(
-            "Each sample is read by {} workers; the replay has a file for each of them. From a cold cache it reads more \
-             from storage than the job.",
+            "Each sample is read by {} workers; the replay has a file for each of them. From a cold cache it reads \
+             more from storage than the job.",
             samples.copies
         ));
     }
     if samples.is_enlarged {
         found.push(format!(
-            "A sample asks for {:.1} x its share of the bytes, because samples overlap; in the replay each has its own. \
-             From a cold cache it reads more from storage than the job.",
+            "A sample asks for {:.1} x its share of the bytes, because samples overlap; in the replay each has its \
+             own. From a cold cache it reads more from storage than the job.",
             samples.asked / samples.distinct.max(1.0)
         ));
     }

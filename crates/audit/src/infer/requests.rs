@@ -3,7 +3,7 @@
 use model::observed::{EpochRow, ValueCounts};
 use model::units::{counted, grouped};
 
-use super::known::Known;
+use super::inferred::Inferred;
 
 /// Longer lists are replaced by one size.
 const MOST: usize = 64;
@@ -29,7 +29,7 @@ pub(super) fn requests(
     rows: &[&EpochRow],
     sizes: &ValueCounts,
     reads_per_sample: f64,
-) -> Known<SampleRequests> {
+) -> Inferred<SampleRequests> {
     let patterns: Vec<Vec<u64>> = rows
         .iter()
         .flat_map(|row| &row.sample_patterns)
@@ -43,13 +43,13 @@ pub(super) fn requests(
         let source =
             format!("measured: {} of {} have such reads", counted(seen, "sample"), grouped(examined));
         return if seen * 10 >= examined * 9 {
-            Known::certain(found, source)
+            Inferred::certain(found, source)
         } else {
-            Known::likely(found, source)
+            Inferred::likely(found, source)
         };
     }
     if reads_per_sample < 1.5 {
-        return Known::likely(
+        return Inferred::likely(
             SampleRequests::default(),
             format!("measured: {reads_per_sample:.2} reads per sample"),
         );
@@ -58,7 +58,7 @@ pub(super) fn requests(
 }
 
 /// Samples whose reads have no common sequence: as many sizes as a sample has reads, with the same distribution.
-fn by_quantiles(sizes: &ValueCounts, reads_per_sample: f64) -> Known<SampleRequests> {
+fn by_quantiles(sizes: &ValueCounts, reads_per_sample: f64) -> Inferred<SampleRequests> {
     let number = reads_per_sample.round() as usize;
     let quantile = |share: f64| sizes.quantile(share).unwrap_or(1).max(1);
     let (list, what) = match number {
@@ -70,7 +70,7 @@ fn by_quantiles(sizes: &ValueCounts, reads_per_sample: f64) -> Known<SampleReque
     };
     let source =
         format!("{what} of {}; their order in a sample is not known", counted(sizes.count(), "read"));
-    Known::guess(SampleRequests { sizes: list, rest: number <= MOST }, source)
+    Inferred::guess(SampleRequests { sizes: list, rest: number <= MOST }, source)
 }
 
 /// What all sequences have in common: the same sizes, then one request of the rest, or the last size again and again.

@@ -3,8 +3,8 @@
 use model::observed::Observed;
 use model::units::{counted, grouped};
 
+use super::inferred::{Inferred, MeanSpread};
 use super::job::TrainingEpochs;
-use super::known::{Known, MeanSpread};
 
 /// From this ratio on, bytes that are asked for again are a pattern and no accident.
 const AGAIN: f64 = 1.5;
@@ -88,49 +88,51 @@ impl SampleFigures {
         ((self.samples / files).round() as u64).max(1)
     }
 
-    pub(super) fn per_file(&self) -> Known<u64> {
+    pub(super) fn per_file(&self) -> Inferred<u64> {
         let exact = self.samples / (self.job_files * self.copies as f64);
         let text = format!("measured: {:.0} samples of {:.0} files", self.samples, self.job_files);
         let number = self.samples_per_file();
-        Known::likely_if((exact - number as f64).abs() < 0.01 * exact, number, text)
+        Inferred::likely_if((exact - number as f64).abs() < 0.01 * exact, number, text)
     }
 
     /// As many files as give the samples of the job.
-    pub(super) fn files(&self, observed: &Observed) -> Known<u64> {
+    pub(super) fn files(&self, observed: &Observed) -> Inferred<u64> {
         let number = ((self.samples / self.samples_per_file() as f64).round() as u64).max(1);
         let (found, sampled) = (counted(observed.files.estimated, "data file"), observed.files.sampled);
         match number as f64 == self.job_files {
-            true if observed.files.sample_bits == 0 => Known::certain(number, format!("measured: {found}")),
-            true => {
-                Known::likely(number, format!("{found} by estimate from a sample of {}", grouped(sampled)))
+            true if observed.files.sample_bits == 0 => {
+                Inferred::certain(number, format!("measured: {found}"))
             }
-            false => Known::likely(number, format!("{found}, read for {:.0} samples", self.samples)),
+            true => {
+                Inferred::likely(number, format!("{found} by estimate from a sample of {}", grouped(sampled)))
+            }
+            false => Inferred::likely(number, format!("{found}, read for {:.0} samples", self.samples)),
         }
     }
 
-    pub(super) fn bytes(&self) -> Known<MeanSpread> {
+    pub(super) fn bytes(&self) -> Inferred<MeanSpread> {
         let (mean, what) = match self.is_enlarged {
             true => (self.asked, "asked for"),
             false => (self.distinct, "of its own"),
         };
         let value = MeanSpread { mean: mean.max(1.0), stdev: mean * self.variation };
         let text = format!("measured: bytes {what} per sample, {:.0} samples", self.samples);
-        Known::likely_if(!self.is_enlarged, value, text)
+        Inferred::likely_if(!self.is_enlarged, value, text)
     }
 
-    pub(super) fn rereads(&self) -> Known<u64> {
+    pub(super) fn rereads(&self) -> Inferred<u64> {
         let again = self.asked / self.distinct.max(1.0);
         let text = format!("measured: {again:.2} x the distinct bytes of a process are asked for");
         let number = if self.is_enlarged || again < AGAIN { 1 } else { again.round() as u64 };
-        Known::likely(number, text)
+        Inferred::likely(number, text)
     }
 
-    pub(super) fn opens(&self) -> Known<u64> {
+    pub(super) fn opens(&self) -> Inferred<u64> {
         let text = format!("measured: {:.2} opens per sample", self.opens);
         match self.opens {
-            _ if self.streams => Known::certain(1, format!("{text}; a stream stays open")),
-            few if few < OPEN => Known::certain(0, format!("{text}: files stay open")),
-            opens => Known::certain((opens.round() as u64).max(1), text),
+            _ if self.streams => Inferred::certain(1, format!("{text}; a stream stays open")),
+            few if few < OPEN => Inferred::certain(0, format!("{text}: files stay open")),
+            opens => Inferred::certain((opens.round() as u64).max(1), text),
         }
     }
 }

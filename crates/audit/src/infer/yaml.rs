@@ -2,8 +2,8 @@
 
 use std::fmt::{Display, Write};
 
+use super::inferred::{Inferred, MeanSpread};
 use super::job::{InferredJob, ReplayFiles};
-use super::known::{Known, MeanSpread};
 
 /// Sizes that vary more than this have a long tail.
 const LONG_TAIL: f64 = 0.3;
@@ -11,11 +11,11 @@ const LONG_TAIL: f64 = 0.3;
 const MOST_VARIATION: f64 = 5.0;
 const GENERATED_FOLDER: &str = "replay-data";
 
-/// Lines of YAML.
+/// YamlLines of YAML.
 #[derive(Default)]
-struct Lines(String);
+struct YamlLines(String);
 
-impl Lines {
+impl YamlLines {
     fn section(&mut self, name: &str) {
         let _ = writeln!(self.0, "\n{name}:");
     }
@@ -24,7 +24,7 @@ impl Lines {
         let _ = writeln!(self.0, "  {key}: {value}  # {comment}");
     }
 
-    fn known<T>(&mut self, key: &str, value: impl Display, known: &Known<T>) {
+    fn known<T>(&mut self, key: &str, value: impl Display, known: &Inferred<T>) {
         self.plain(key, value, &format!("{}; {}", known.source, known.sure));
     }
 
@@ -34,7 +34,7 @@ impl Lines {
 }
 
 pub(super) fn written(job: &InferredJob) -> String {
-    let mut lines = Lines::default();
+    let mut lines = YamlLines::default();
     header(job, &mut lines);
     let _ = writeln!(lines.0, "\nmodel: {{name: replay}}\nframework: {}", job.loader.value);
     let generates = job.files_of == ReplayFiles::Generated;
@@ -47,7 +47,7 @@ pub(super) fn written(job: &InferredJob) -> String {
     lines.0
 }
 
-fn header(job: &InferredJob, lines: &mut Lines) {
+fn header(job: &InferredJob, lines: &mut YamlLines) {
     lines.comment("A workload that reads data as an audited job does, inferred by feedline.");
     let ranks = if job.ranks > 1 { format!(" --ranks {}", job.ranks) } else { String::new() };
     lines.comment(&format!("Replay it: feedline run job.yaml{ranks}"));
@@ -78,7 +78,7 @@ fn header(job: &InferredJob, lines: &mut Lines) {
     }
 }
 
-fn dataset(job: &InferredJob, lines: &mut Lines) {
+fn dataset(job: &InferredJob, lines: &mut YamlLines) {
     lines.section("dataset");
     lines.known("format", job.format.value, &job.format);
     match &job.files_of {
@@ -114,7 +114,7 @@ fn dataset(job: &InferredJob, lines: &mut Lines) {
     }
 }
 
-fn reader(job: &InferredJob, lines: &mut Lines) {
+fn reader(job: &InferredJob, lines: &mut YamlLines) {
     let shuffle = |is_shuffled: bool| if is_shuffled { "seed" } else { "'off'" };
     lines.section("reader");
     lines.known("data_loader", job.loader.value, &job.loader);
@@ -155,7 +155,7 @@ fn reader(job: &InferredJob, lines: &mut Lines) {
     lines.plain("verify", "none", "assumed: the job does not compare content; certain");
 }
 
-fn train(job: &InferredJob, lines: &mut Lines) {
+fn train(job: &InferredJob, lines: &mut YamlLines) {
     lines.section("train");
     lines.known("epochs", job.epochs.value, &job.epochs);
     lines.known("computation_time", time(job.compute.value), &job.compute);

@@ -32,7 +32,7 @@ fn has_note(seen: &Observed, text: &str) -> bool {
 }
 
 /// A job with a fork, a thread, a program, and calls that other processes interrupt.
-const JOB: &str = r#"7 1700000100.000000 execve("/usr/bin/python3", ["python3", "train.py", "--token=abc"], 0x7ffc /* 9 vars */) = 0 <0.000500>
+const JOB: &str = r#"7 1700000100.000000 execve("/bin/python3", ["python3", "t.py", "--token=abc"], 0) = 0 <0.0005>
 7 1700000100.001000 openat(AT_FDCWD, "/usr/lib/x.so", O_RDONLY|O_CLOEXEC) = 3 <0.000010>
 7 1700000100.002000 close(3) = 0 <0.000010>
 7 1700000100.003000 openat(AT_FDCWD, "/data/a", O_RDONLY|O_CLOEXEC) = 3 <0.000100>
@@ -43,7 +43,7 @@ const JOB: &str = r#"7 1700000100.000000 execve("/usr/bin/python3", ["python3", 
 7 1700000100.007000 clone(child_stack=NULL, flags=CLONE_CHILD_SETTID|SIGCHLD <unfinished ...>
 8 1700000100.007100 read(3, "x", 10) = 10 <0.000010>
 7 1700000100.007200 <... clone resumed>, child_tidptr=0x7f) = 8 <0.000200>
-7 1700000100.008000 clone3({flags=CLONE_VM|CLONE_FS|CLONE_FILES|CLONE_SIGHAND|CLONE_THREAD, stack=0x7f}, 88) = 9 <0.000050>
+7 1700000100.008000 clone3({flags=CLONE_VM|CLONE_FS|CLONE_FILES|CLONE_THREAD, stack=0x7f}, 88) = 9 <0.000050>
 9 1700000100.009000 pread64(3, "x", 20, 5) = 20 <0.000010>
 9 1700000100.009500 +++ exited with 0 +++
 8 1700000100.010000 dup2(3, 1) = 1 <0.000010>
@@ -58,10 +58,28 @@ const JOB: &str = r#"7 1700000100.000000 execve("/usr/bin/python3", ["python3", 
 "#;
 
 #[test]
+fn a_number_that_is_given_away_before_close_returns_belongs_to_the_new_file() {
+    let seen = of_text(
+        r#"7 1700000100.000000 execve("/bin/python3", ["python3"], 0) = 0 <0.0005>
+7 1700000100.001000 clone3({flags=CLONE_VM|CLONE_FS|CLONE_FILES|CLONE_THREAD, stack=0x7f}, 88) = 9 <0.000050>
+7 1700000100.002000 openat(AT_FDCWD, "/data/a", O_RDONLY|O_CLOEXEC) = 3 <0.000100>
+7 1700000100.003000 close(3 <unfinished ...>
+9 1700000100.003100 openat(AT_FDCWD, "/data/b", O_RDONLY|O_CLOEXEC) = 3 <0.000100>
+7 1700000100.003200 <... close resumed>) = 0 <0.000200>
+9 1700000100.004000 read(3, "abc"..., 100) = 100 <0.000200>
+9 1700000100.005000 close(3) = 0 <0.000010>
+7 1700000100.006000 +++ exited with 0 +++
+"#,
+    );
+    assert_eq!(counts(&seen.processes[0]), [2, 1, 100, 0, 2]);
+    assert!(!has_note(&seen, "not known: strace -y"));
+}
+
+#[test]
 fn processes_threads_and_descriptors_are_followed() {
     let seen = of_text(JOB);
     assert_eq!((seen.source, seen.exit.code), (Source::Strace, Some(3)));
-    assert_eq!(seen.command, ["python3", "train.py", "--token=***"]);
+    assert_eq!(seen.command, ["python3", "t.py", "--token=***"]);
     let rows: Vec<_> = seen.processes.iter().map(|row| (row.pid, row.parent, row.forked)).collect();
     assert_eq!(rows, [(7, 0, false), (8, 7, true), (8, 7, false)]);
     let [main, fork, cat] = &seen.processes[..] else { panic!("{:?}", seen.processes) };
@@ -126,15 +144,20 @@ fn a_file_for_each_thread() {
 
 /// DFTracer's own syntax, version 2.2, with the marks of DLIO.
 fn dftracer() -> String {
-    let mut lines = vec![
-        r#"{"name":"FH","cat":"dftracer","type":1,"pid":7,"tid":7,"ph":4,"args":{"hhash":"6","name":"/d/a.npz","value":"aa"}}"#.to_owned(),
-        r#"{"name":"FH","cat":"dftracer","type":1,"pid":7,"tid":7,"ph":4,"args":{"hhash":"6","name":"/d/x.py","value":"bb"}}"#.to_owned(),
-        r#"{"name":"SH","cat":"dftracer","type":1,"pid":7,"tid":7,"ph":4,"args":{"hhash":"6","name":"python;dlio.py","value":"cc"}}"#.to_owned(),
-    ];
+    let mut lines = Vec::new();
+    for (name, text, value) in
+        [("FH", "/d/a.npz", "aa"), ("FH", "/d/x.py", "bb"), ("SH", "python;dlio.py", "cc")]
+    {
+        let args = format!(r#"{{"hhash":"6","name":"{text}","value":"{value}"}}"#);
+        lines.push(format!(
+            r#"{{"name":"{name}","cat":"dftracer","type":1,"pid":7,"tid":7,"ph":4,"args":{args}}}"#
+        ));
+    }
     let mut add = |pid: u32, name: &str, cat: &str, ts: u64, dur: u64, args: &str| {
         lines.push(format!(
-            r#"{{"id":1,"name":"{name}","cat":"{cat}","type":3,"pid":{pid},"tid":{pid},"ts":{},"dur":{dur},"ph":1,"args":{{"hhash":"6"{args}}}}}"#,
+            r#"{{"name":"{name}","cat":"{cat}","pid":{pid},"tid":{pid},"ts":{},"dur":{dur},"ph":1,{}}}"#,
             1_795_015_741_000_000u64 + ts,
+            format_args!(r#""args":{{"hhash":"6"{args}}}"#),
         ));
     };
     add(7, "start", "dftracer", 0, 0, r#","ppid":3,"cmd_hash":"cc""#);

@@ -36,8 +36,8 @@ fn calls(trace: &str) -> Vec<(u32, String)> {
     found
 }
 
-/// Calls on files below a folder by process. Threads are added to their process; those of feedline and its own files are
-/// left out.
+/// Calls on files below a folder by process. Threads are added to their process; calls of feedline and on its own files
+/// are left out.
 fn traced(trace: &str, folder: &str) -> BTreeMap<u32, Counts> {
     let calls = calls(trace);
     let process_of = processes_of_threads(&calls);

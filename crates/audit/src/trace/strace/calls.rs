@@ -269,11 +269,22 @@ impl StraceReader<'_> {
 
     fn closed(&mut self, done: &ReturnedCall<'_>) {
         let Some(fd) = descriptor(done.call.argument(0)).and_then(|argument| argument.fd) else { return };
-        let known = self.known(done.pid, fd);
-        self.change(done.pid, |descriptors| drop(descriptors.remove(&fd)));
+        let known = done.closing.cloned().or_else(|| self.removed(done.pid, fd));
         if let Some(known) = known.filter(|known| known.is_used) {
             self.emit(done, Op::Close, &EventFile::of(fd, &known), NO_FIGURES);
         }
+    }
+
+    /// A call begins: what it closes, if it is `close`.
+    pub(super) fn begun_close(&mut self, pid: u32, text: &str) -> Option<Descriptor> {
+        let fd = descriptor(text.strip_prefix("close(")?.trim_end())?.fd?;
+        self.removed(pid, fd)
+    }
+
+    fn removed(&mut self, pid: u32, fd: i32) -> Option<Descriptor> {
+        let known = self.known(pid, fd);
+        self.change(pid, |descriptors| drop(descriptors.remove(&fd)));
+        known
     }
 
     fn closed_range(&mut self, done: &ReturnedCall<'_>) {

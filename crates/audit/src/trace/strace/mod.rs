@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use model::observed::JobExit;
 
 use self::line::{CallLine, LineBody, name_of, parse_call, parse_line};
-use self::table::TracedProcess;
+use self::table::{Descriptor, TracedProcess};
 use self::time::LineClock;
 use super::feed::TraceFeed;
 use super::input::{InputLines, TraceFiles, pid_of};
@@ -115,6 +115,8 @@ struct BegunCall {
     text: String,
     /// The child that was seen before the call returned.
     child: Option<u32>,
+    /// What a `close` closes: another thread can be given its number before the call returns.
+    closing: Option<Descriptor>,
 }
 
 /// A call that has returned.
@@ -126,6 +128,8 @@ struct ReturnedCall<'a> {
     start_ns: u64,
     /// The child that is already known.
     child: Option<u32>,
+    /// What a `close` closes, if it is already known.
+    closing: Option<&'a Descriptor>,
 }
 
 impl ReturnedCall<'_> {
@@ -191,17 +195,25 @@ impl<'a> StraceReader<'a> {
         let pid = self.process_of(tid);
         match line.body {
             LineBody::Call(call) => {
-                self.returned(ReturnedCall { call: &call, tid, pid, start_ns: at_ns, child: None });
+                self.returned(ReturnedCall {
+                    call: &call,
+                    tid,
+                    pid,
+                    start_ns: at_ns,
+                    child: None,
+                    closing: None,
+                });
             }
             LineBody::Unfinished(text) => {
-                self.begun.insert(tid, BegunCall { at_ns, text: text.to_owned(), child: None });
+                let closing = self.begun_close(pid, text);
+                self.begun.insert(tid, BegunCall { at_ns, text: text.to_owned(), child: None, closing });
             }
             LineBody::Resumed(rest) => {
                 let Some(begun) = self.begun.remove(&tid) else { return false };
                 let text = begun.text + rest;
                 let Some(call) = parse_call(&text) else { return false };
-                let (start_ns, child) = (begun.at_ns, begun.child);
-                self.returned(ReturnedCall { call: &call, tid, pid, start_ns, child });
+                let (start_ns, child, closing) = (begun.at_ns, begun.child, begun.closing.as_ref());
+                self.returned(ReturnedCall { call: &call, tid, pid, start_ns, child, closing });
             }
             LineBody::Exited(code) => self.gone(tid, at_ns, JobExit { code: Some(code), signal: None }),
             LineBody::Killed(name) => {

@@ -23,33 +23,33 @@ impl fmt::Display for Sureness {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Known<T> {
+pub(super) struct Inferred<T> {
     pub value: T,
     pub source: String,
     pub sure: Sureness,
 }
 
-impl<T> Known<T> {
-    pub(super) fn certain(value: T, source: impl Into<String>) -> Known<T> {
-        Known { value, source: source.into(), sure: Sureness::Certain }
+impl<T> Inferred<T> {
+    pub(super) fn certain(value: T, source: impl Into<String>) -> Inferred<T> {
+        Inferred { value, source: source.into(), sure: Sureness::Certain }
     }
 
-    pub(super) fn likely(value: T, source: impl Into<String>) -> Known<T> {
-        Known { sure: Sureness::Likely, ..Known::certain(value, source) }
+    pub(super) fn likely(value: T, source: impl Into<String>) -> Inferred<T> {
+        Inferred { sure: Sureness::Likely, ..Inferred::certain(value, source) }
     }
 
-    pub(super) fn guess(value: T, source: impl Into<String>) -> Known<T> {
-        Known { sure: Sureness::Guess, ..Known::certain(value, source) }
+    pub(super) fn guess(value: T, source: impl Into<String>) -> Inferred<T> {
+        Inferred { sure: Sureness::Guess, ..Inferred::certain(value, source) }
     }
 
     /// Likely, or a guess if the reason for it is weak.
-    pub(super) fn likely_if(is_likely: bool, value: T, source: impl Into<String>) -> Known<T> {
-        if is_likely { Known::likely(value, source) } else { Known::guess(value, source) }
+    pub(super) fn likely_if(is_likely: bool, value: T, source: impl Into<String>) -> Inferred<T> {
+        if is_likely { Inferred::likely(value, source) } else { Inferred::guess(value, source) }
     }
 
     /// Replaces the value because a fault is left out.
     pub(super) fn fix(&mut self, value: T, fault: &str) {
-        *self = Known::guess(value, format!("without {fault}"));
+        *self = Inferred::guess(value, format!("without {fault}"));
     }
 }
 
