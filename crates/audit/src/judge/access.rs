@@ -57,7 +57,7 @@ fn same_bytes(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
         );
     }
     if headers_again(job, pass) {
-        return PassLook::not(1.0, "What is read again are the headers of files that are opened again.");
+        return PassLook::not(1.0, "Only the headers of files that are opened again are read again.");
     }
     let evidence = format!(
         "A process read {} times the distinct bytes: {} were read, {} are distinct.",
@@ -283,11 +283,11 @@ fn listing(rank: &JudgedRank<'_>) -> PassLook {
     if times <= 2.0 || (listings <= 20 && share <= 0.01) {
         return PassLook::not(
             times,
-            format!("{} listed {} times.", counted(folders, "folder"), factor(times)),
+            format!("{} listed {} times on average.", counted(folders, "folder"), factor(times)),
         );
     }
     let evidence = format!(
-        "{} listed {} times: {} by up to {} processes in an epoch, {} per epoch.",
+        "{} listed {} times on average: {} by up to {} processes in an epoch, {} per epoch.",
         counted(folders, "folder"),
         factor(times),
         counted(listings, "listing"),

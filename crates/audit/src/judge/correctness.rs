@@ -5,7 +5,7 @@ use model::units::{counted, grouped};
 
 use super::job::{JudgedJob, JudgedRank, Pass, ratio};
 use super::rule::{AuditRule, FaultAnswer, FaultCase, KnownFaults, Loss, Need, PassLook, by_epoch, by_rank};
-use super::text::{bytes, factor, percent};
+use super::text::{bytes, factor, percent, processes_text};
 
 /// What is read again beyond this cannot be chance: drawing as many samples as there are, with replacement, reads
 /// each drawn one 1.58 times.
@@ -38,7 +38,7 @@ fn shared_offset(pass: &Pass<'_>) -> PassLook {
     }
     let evidence = format!(
         "{} made {} through descriptors that they inherited, each with one position for all.",
-        counted(processes, "process").replace("processs", "processes"),
+        processes_text(processes),
         counted(reads, "read")
     );
     FaultCase::of(pass, reads as f64, evidence)
@@ -119,7 +119,7 @@ pub(super) const STALE_SHARDS: AuditRule = AuditRule {
     loss: Loss::Risk,
     explained_by: &["shared-file-offset", "contents-kept-in-memory"],
     title: "Workers keep the shards of the first epoch",
-    explanation: "The workers stay alive and go on with the shards that they chose in the first epoch. set_epoch, a \
+    explanation: "The workers stay alive and read the shards that they chose in the first epoch. set_epoch, a \
                   new seed or a new list in the training process does not reach their copies of the data set. Each \
                   worker sees the same part of the data, in the same order, in every epoch.",
     change: "Choose the shards anew at the start of each __iter__ from a seed and the epoch (a shared value that \
@@ -339,7 +339,7 @@ pub(super) const FORK_WITH_THREADS: AuditRule = AuditRule {
     loss: Loss::Risk,
     explained_by: &[],
     title: "A forked worker hangs",
-    explanation: "When a process with threads forks, locks that other threads held stay locked in the child for ever. \
+    explanation: "When a process with threads forks, locks that other threads held stay locked in the child. \
                   The worker waits for such a lock and never delivers.",
     change: "Start workers with multiprocessing_context='spawn' or 'forkserver', or start them before any thread.",
     check: "No worker is without calls and CPU time while the training process waits.",

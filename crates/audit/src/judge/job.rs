@@ -160,7 +160,7 @@ impl<'a> JudgedRank<'a> {
     }
 
     /// The share of time that the rank waited for batches that were not loaded: without the first batches of each
-    /// epoch, or of whole epochs if there are not enough others.
+    /// epoch, or of whole epochs if the others are too few or take less than half of the time.
     pub(super) fn wait(&self) -> Option<Wait> {
         if !self.kind.marks() {
             return None;
@@ -168,13 +168,19 @@ impl<'a> JudgedRank<'a> {
         let sum = |figure: &dyn Fn(&Pass<'_>) -> f64| self.passes.iter().map(figure).sum::<f64>();
         let batches: u64 = self.passes.iter().map(|pass| pass.row.steady_batches).sum();
         let (seconds, of) = (sum(&|pass| pass.steady_blocked()), sum(&|pass| pass.row.steady_ns.seconds()));
-        if batches >= STEADY_BATCHES && of > 0.0 {
+        if batches >= STEADY_BATCHES && of > 0.0 && of >= 0.5 * sum(&|pass| pass.wall()) {
             return Some(Wait { share: (seconds / of).min(1.0), seconds, of, batches, steady: true });
         }
         let batches: u64 = self.passes.iter().map(|pass| pass.row.batches).sum();
         let (seconds, of) = (sum(&|pass| pass.budget()), sum(&|pass| pass.wall()));
         let share = (seconds / of).min(1.0);
         (batches > 0 && of > 0.0).then_some(Wait { share, seconds, of, batches, steady: false })
+    }
+
+    /// The share of time in which loaded batches were handed over.
+    pub(super) fn handover_share(&self) -> f64 {
+        let handed: f64 = self.passes.iter().map(|pass| pass.row.handover_all_ns.seconds()).sum();
+        ratio(handed, self.passes.iter().map(Pass::wall).sum())
     }
 
     /// Processes of the rank that are no workers.

@@ -4,7 +4,7 @@ use model::observed::{Certainty, Severity};
 
 use super::job::{JudgedJob, JudgedRank, Pass, ratio};
 use super::rule::{AuditRule, FaultAnswer, FaultCase, KnownFaults, Loss, Need, PassLook, by_epoch, by_rank};
-use super::text::{bytes, bytes_of, factor, percent, seconds};
+use super::text::{bytes, bytes_of, factor, percent, processes_text, seconds};
 
 const PAGE: f64 = 4096.0;
 const SIGBUS: i32 = 7;
@@ -74,7 +74,7 @@ pub(super) const READ_AHEAD_AMPLIFICATION: AuditRule = AuditRule {
     needs: &[Need::Calls, Need::Issued],
     loss: Loss::Input,
     explained_by: &["mmap-amplification", "shared-file-offset"],
-    title: "The kernel reads ahead what nobody asks for",
+    title: "Read-ahead reads bytes that the job does not use",
     explanation: "Reads are small and at random offsets, but the kernel takes some of them for a sequence and reads \
                   ahead. These bytes are not used before they are evicted.",
     change: "Call os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM) after opening the file.",
@@ -203,7 +203,7 @@ fn shared_memory(job: &JudgedJob<'_>, _: &KnownFaults) -> FaultAnswer {
         return FaultAnswer::Not(format!("{} of /dev/shm was used at most.", percent(share)));
     }
     let by_signal =
-        if killed > 0 { format!(" {killed} processes were ended by SIGBUS.") } else { String::new() };
+        if killed > 0 { format!(" SIGBUS ended {}.", processes_text(killed as u64)) } else { String::new() };
     let of = size.map_or(String::new(), |size| format!(" of {}", bytes(size)));
     let used = bytes(host.shm_used_bytes.unwrap_or(0));
     FaultCase::of_job(share, format!("{used}{of} in /dev/shm were used at most.{by_signal}"))
@@ -216,12 +216,12 @@ fn shared_memory(job: &JudgedJob<'_>, _: &KnownFaults) -> FaultAnswer {
 pub(super) const CHECKPOINT_BLOCKS: AuditRule = AuditRule {
     name: "checkpoint-blocks",
     severity: Severity::Cost,
-    about: "Training stands still while checkpoints are written, or reads are slow meanwhile.",
+    about: "The training process does not train while it writes checkpoints, or reads are slower then.",
     needs: &[Need::Times],
     loss: Loss::Time,
     explained_by: &[],
-    title: "Checkpoints stop the training",
-    explanation: "The training process writes and flushes checkpoints itself, and computes nothing meanwhile.",
+    title: "The training process waits for its checkpoints",
+    explanation: "The training process writes and flushes checkpoints itself. It does not train while it does so.",
     change: "Copy the state and write it in another thread or process (asynchronous checkpoints), to other storage \
              than the data, or less often.",
     check: "Time of the training process in writing and flushing is below 5 % of the epoch.",
@@ -245,7 +245,7 @@ fn checkpoints(rank: &JudgedRank<'_>) -> PassLook {
         return PassLook::not(share, format!("Checkpoints take {} of the time.", percent(share)));
     }
     let reads = if slower > 2.0 {
-        format!(" Reads take {} x as long meanwhile.", factor(slower))
+        format!(" Reads take {} x as long during that time.", factor(slower))
     } else {
         String::new()
     };

@@ -30,6 +30,9 @@ use rule::{FaultAnswer, FaultCase, KnownFaults};
 /// A loss of less than this share of an epoch is not worth a change.
 const SMALL: f64 = 0.02;
 
+/// Shorter epochs, in seconds, are those of a trial: what is lost once per epoch is a smaller share of longer ones.
+const TRIAL_EPOCH: f64 = 60.0;
+
 /// All rules, in the order of judging: causes before symptoms.
 pub const RULES: &[AuditRule] = &[
     notes::NOT_INPUT_BOUND,
@@ -100,10 +103,10 @@ pub fn judge(observed: &Observed) -> Findings {
         rules.push(FaultOutcome { name: rule.name.to_owned(), outcome, reason });
     }
     found.sort_by(|(rule, a), (other, b)| {
-        let cost = |finding: &Fault| finding.cost_seconds_per_epoch.unwrap_or(0.0);
         let risk = |rule: &AuditRule| rule.loss != Loss::Risk;
         let severity = a.severity.cmp(&b.severity);
-        severity.then(risk(rule).cmp(&risk(other))).then(cost(b).total_cmp(&cost(a)))
+        let loss = |rule: &AuditRule, finding: &Fault| lost_share(rule, finding, &job);
+        severity.then(risk(rule).cmp(&risk(other))).then(loss(other, b).total_cmp(&loss(rule, a)))
     });
     let findings = found.into_iter().map(|(rule, mut finding)| {
         finding.consequences = consequences.remove(rule.name).unwrap_or_default();
@@ -116,6 +119,13 @@ pub fn judge(observed: &Observed) -> Findings {
         time: job.longest().and_then(time),
         limits: text::job_limits(observed),
     }
+}
+
+/// The share of an epoch that goes away with a fault; of an epoch of a real training, for what is lost once per epoch.
+fn lost_share(rule: &AuditRule, finding: &Fault, job: &JudgedJob<'_>) -> f64 {
+    let epoch = job.epoch_seconds(finding.rank);
+    let epoch = if rule.loss == Loss::Start { epoch.max(TRIAL_EPOCH) } else { epoch };
+    job::ratio(finding.cost_seconds_per_epoch.unwrap_or(0.0), epoch)
 }
 
 /// A rule that holds is explained by a cause that was found and matters as much.
@@ -146,7 +156,7 @@ fn finding(rule: &AuditRule, case: FaultCase, job: &JudgedJob<'_>, limits: &[Str
     let severity = severity(rule, &case, job);
     let mut evidence = case.evidence;
     if severity == Severity::Note && case.severity.unwrap_or(rule.severity) == Severity::Cost {
-        evidence += " The job loses next to no time by it.";
+        evidence += " It costs this job almost no time.";
     }
     let mut places = case.places;
     if case.sites {

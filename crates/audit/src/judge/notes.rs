@@ -7,10 +7,13 @@ use super::job::{JudgedJob, JudgedRank};
 use super::rule::{AuditRule, FaultAnswer, FaultCase, KnownFaults, Loss, Need, PassLook, by_rank};
 use super::text::{bytes, percent, seconds};
 
+/// A larger share of the time in the handing over of batches is a matter of input.
+const HANDED: f64 = 0.2;
+
 pub(super) const NOT_INPUT_BOUND: AuditRule = AuditRule {
     name: "not-input-bound",
     severity: Severity::Note,
-    about: "The training process waits for less than 2 % of the time.",
+    about: "The training process waits for batches for less than 2 % of the time.",
     needs: &[Need::Waits],
     loss: Loss::Input,
     explained_by: &[],
@@ -35,6 +38,13 @@ fn not_input_bound(job: &JudgedJob<'_>, _: &KnownFaults) -> FaultAnswer {
     );
     if wait.share >= super::SMALL {
         return FaultAnswer::Not(evidence);
+    }
+    let handed = rank.handover_share();
+    if handed >= HANDED {
+        return FaultAnswer::Not(format!(
+            "{evidence} Handing over batches takes {} of the time.",
+            percent(handed)
+        ));
     }
     let case = FaultCase::of_rank(rank, 1.0 - wait.share, evidence).figure("wait_share", wait.share);
     let case = case.figure("batches", wait.batches as f64);
@@ -69,7 +79,7 @@ fn from_cache(rank: &JudgedRank<'_>) -> PassLook {
         );
     }
     let evidence = format!(
-        "Epoch {} took {} from storage for {} asked; later ones took {} or less of what they asked.",
+        "Epoch {} read {} from storage and asked for {}; later epochs read at most {} of what they asked for from storage.",
         first.row.epoch,
         first.row.issued_bytes.map_or("an unknown amount".to_owned(), bytes),
         bytes(first.asked()),
@@ -85,9 +95,9 @@ pub(super) const WRONG_STORAGE: AuditRule = AuditRule {
     needs: &[Need::Storage],
     loss: Loss::Risk,
     explained_by: &[],
-    title: "Data files are not on local storage",
-    explanation: "Each call on a network file system can be a request to a server, and the layers of a container are \
-                  slow to open files in.",
+    title: "Data files are on a network or container file system",
+    explanation: "Each call on a network file system can be a request to a server, and opening a \
+                  file in the layers of a container is slow.",
     change: "Copy the data to a local disk before training if it fits.",
     check: "The file system of the data files in this report.",
     judge: wrong_storage,
@@ -116,6 +126,6 @@ fn wrong_storage(job: &JudgedJob<'_>, _: &KnownFaults) -> FaultAnswer {
         ));
     };
     let place = if row.mount.is_empty() { String::new() } else { format!(" at {}", row.mount) };
-    let evidence = format!("{} of data are on {}{place}.", bytes(row.bytes), row.file_system);
+    let evidence = format!("{} of the data is on {}{place}.", bytes(row.bytes), row.file_system);
     FaultCase::of_job(row.bytes as f64, evidence).figure("bytes", row.bytes as f64).found()
 }

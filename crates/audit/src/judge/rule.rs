@@ -90,8 +90,10 @@ impl Need {
 pub enum Loss {
     /// Time that the training process waits for batches: only a note in a job that does not wait.
     Input,
-    /// Other time of the training process, such as the start of workers: only a note if it is short.
+    /// Other time of the training process: only a note if it is short.
     Time,
+    /// Time at the start of an epoch, however long the epoch is: only a note if it is short.
+    Start,
     /// Memory, or the end of the job by an error: no time.
     Risk,
 }
@@ -359,7 +361,7 @@ fn summary(worst: Held, with_it: &[u64], ranks: usize) -> FaultAnswer {
     case.cost = cost;
     case.certainty = certain.unwrap_or(case.certainty);
     if looks > 1 {
-        case.evidence += &format!(" {epochs} of {looks} epochs have it.");
+        case.evidence += &format!(" This holds in {epochs} of {looks} epochs.");
         case = case.figure("epochs_with_it", epochs as f64);
     }
     if ranks > 1 {

@@ -12,11 +12,11 @@ pub(super) const MAIN_PROCESS_READS: AuditRule = AuditRule {
     severity: Severity::Cost,
     about: "The training process reads the data, although there are workers.",
     needs: &[Need::Calls, Need::Waits],
-    loss: Loss::Input,
+    loss: Loss::Time,
     explained_by: &[],
     title: "The training process reads for its workers",
     explanation: "The data is read in the training process, by a sampler for example, and handed to the workers \
-                  through pipes. One process reads for all, and training stands still meanwhile.",
+                  through pipes. One process reads for all, and it does not train while it reads.",
     change: "Hand only indices or paths to the workers, and read in __getitem__ or __iter__ of the data set.",
     check: "The workers read nearly all bytes of an epoch.",
     judge: |job, _| by_epoch(job, |pass| main_reads(job, pass)),
@@ -45,12 +45,15 @@ fn main_reads(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
         bytes(all.bytes),
         pass.workers()
     );
-    let spent = pass.row.rank_fetch_ns.seconds().max(pass.row.rank_io.file_ns().seconds());
+    // What a sampler reads is read while a batch is handed over.
+    let own_calls = pass.row.rank_io.file_ns().seconds();
+    let spent = pass.row.rank_fetch_ns.seconds().max(pass.row.handover_all_ns.seconds()).max(own_calls);
     FaultCase::of(pass, share, evidence)
         .figure("rank_bytes", own.bytes as f64)
         .figure("all_bytes", all.bytes as f64)
         .figure("share", share)
-        .cost(spent.min(pass.budget()))
+        .cost(spent.min(pass.wall()))
+        .limit("The cost includes the handing over of batches.")
         .sites()
         .into()
 }
@@ -58,7 +61,7 @@ fn main_reads(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
 pub(super) const NO_OVERLAP: AuditRule = AuditRule {
     name: "no-overlap",
     severity: Severity::Cost,
-    about: "Without workers, training stands still while a batch is loaded.",
+    about: "There are no workers: the training process loads each batch itself.",
     needs: &[Need::Calls, Need::Times, Need::Waits],
     loss: Loss::Input,
     explained_by: &[
@@ -118,7 +121,7 @@ pub(super) const UNEVEN_WORKERS: AuditRule = AuditRule {
     explained_by: &["duplicate-reads"],
     title: "The work is divided unevenly among workers",
     explanation: "Shards differ in size or cannot be divided by the number of workers. When the others have finished, \
-                  one worker goes on alone.",
+                  one worker is still loading, and the training process waits for it.",
     change: "Use more shards than workers and divide them by size, or divide samples instead of shards.",
     check: "The largest share of a worker is below 1.25 x the mean.",
     judge: |job, _| by_epoch(job, uneven),

@@ -47,7 +47,7 @@ fn copied(rank: &JudgedRank<'_>) -> PassLook {
         return PassLook::not(private as f64, format!("{figures}, shared memory fell by {}.", bytes(shared)));
     }
     let evidence = format!(
-        "Private memory of a worker grew by {}, and {} are no longer shared with its parent; there are {} workers.",
+        "Private memory of a worker grew by {}, and it shares {} less with its parent; there are {} workers.",
         bytes(private),
         bytes(shared),
         rank.kind.workers
@@ -64,14 +64,14 @@ pub(super) const DATA_SET_PICKLED: AuditRule = AuditRule {
     severity: Severity::Cost,
     about: "A large data set object is pickled and sent to each worker.",
     needs: &[Need::Processes, Need::Waits],
-    loss: Loss::Time,
+    loss: Loss::Start,
     explained_by: &["main-process-reads"],
     title: "A large data set object is sent to each worker",
     explanation: "Workers that are spawned get a pickled copy of the data set through a pipe. Lists of many objects \
                   take long to pickle and to send, once per worker and start.",
     change: "Keep the metadata in NumPy or Arrow arrays or in a file that workers map, or start workers with fork; \
              persistent_workers=True pays for it only once.",
-    check: "Less than 16 MiB per worker go into pipes before the first batch.",
+    check: "The training process writes less than 16 MB per worker into pipes before the first batch.",
     judge: |job, _| by_rank(job, pickled),
 };
 
@@ -119,7 +119,7 @@ pub(super) const WORKERS_RESTARTED: AuditRule = AuditRule {
     severity: Severity::Cost,
     about: "Workers are started anew in each epoch.",
     needs: &[Need::Waits, Need::Epochs],
-    loss: Loss::Time,
+    loss: Loss::Start,
     explained_by: &["data-set-pickled", "fork-with-threads"],
     title: "Workers are started again in each epoch",
     explanation: "Without persistent_workers the loader ends its workers after each epoch and starts new ones, which \
@@ -146,7 +146,7 @@ fn restarted(rank: &JudgedRank<'_>) -> PassLook {
     let code =
         if modules > 0 { format!(" Each opens {} files of code.", grouped(modules)) } else { String::new() };
     let evidence = format!(
-        "{starts} worker processes were started for {workers} workers. From epoch 2 on it takes {} of {} \
+        "{starts} worker processes were started for {workers} workers. From epoch 2 on, the start takes {} of {} \
             per epoch.{code}",
         seconds(cost),
         seconds(wall)
@@ -165,7 +165,7 @@ pub(super) const IMPORT_STORM: AuditRule = AuditRule {
     severity: Severity::Cost,
     about: "Each worker imports hundreds of modules from slow storage when it starts.",
     needs: &[Need::Calls],
-    loss: Loss::Time,
+    loss: Loss::Start,
     explained_by: &["data-set-pickled", "workers-restarted"],
     title: "Each worker imports hundreds of modules",
     explanation: "A worker that is spawned imports the program and all of its packages again. On a network file system \

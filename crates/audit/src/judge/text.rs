@@ -41,12 +41,17 @@ pub(super) fn list(noun: &str, numbers: &[u64]) -> String {
     }
 }
 
+/// `1 process`, or `3 processes`.
+pub(super) fn processes_text(count: u64) -> String {
+    if count == 1 { "1 process".to_owned() } else { format!("{} processes", grouped(count)) }
+}
+
 /// Which ranks have a finding.
 pub(super) fn ranks(with_it: &[u64], ranks: usize) -> String {
     match with_it.len() {
-        1 => format!("Only rank {} has it.", with_it[0]),
-        all if all == ranks => format!("All {ranks} ranks have it."),
-        some => format!("{some} of {ranks} ranks have it: {}.", list("rank", with_it)),
+        1 => format!("It holds in rank {} only.", with_it[0]),
+        all if all == ranks => format!("It holds in all {ranks} ranks."),
+        some => format!("It holds in {some} of {ranks} ranks: {}.", list("rank", with_it)),
     }
 }
 
@@ -61,7 +66,8 @@ pub(super) fn example(file: &FileExample) -> Option<String> {
         }
         _ => String::new(),
     };
-    Some(format!("{}{range} ({})", file.path, counted(file.count, "time")))
+    let times = if file.count > 0 { format!(" ({})", counted(file.count, "time")) } else { String::new() };
+    Some(format!("{}{range}{times}", file.path))
 }
 
 /// What could not be observed of the job, as sentences.
@@ -85,7 +91,7 @@ pub(super) fn limits(observed: &Observed) -> Vec<String> {
         let read = if read > 0 { format!(" They read {}.", bytes(read)) } else { String::new() };
         limits.push(format!(
             "{} could not be observed, such as {} ({}).{read}",
-            counted(coverage.unseen.len() as u64, "process").replace("processs", "processes"),
+            processes_text(coverage.unseen.len() as u64),
             first.command,
             first.reason
         ));
@@ -93,7 +99,7 @@ pub(super) fn limits(observed: &Observed) -> Vec<String> {
     if coverage.uring_processes > 0 {
         limits.push(format!(
             "{} used io_uring, whose reads are not seen.",
-            counted(coverage.uring_processes, "process").replace("processs", "processes")
+            processes_text(coverage.uring_processes)
         ));
     }
     if coverage.untracked_calls > 0 {

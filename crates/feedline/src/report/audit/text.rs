@@ -7,7 +7,7 @@ use model::observed::{
 };
 use model::units::{Bytes, Nanos, counted, grouped};
 
-use super::super::layout::{fitted, wrapped};
+use super::super::layout::wrapped;
 use super::super::printable;
 use crate::terminal::Tone;
 
@@ -26,7 +26,9 @@ pub(crate) struct AuditText {
 }
 
 /// Where the words of a labelled line start.
-const INDENT: usize = 11;
+const INDENT: usize = 12;
+/// Where the words of a line about the whole job start.
+const LABEL: usize = 10;
 /// Places of a finding that are shown.
 const MOST_PLACES: usize = 3;
 /// Lines wider than this are hard to read.
@@ -41,12 +43,27 @@ impl AuditText {
             }
         }
         if findings.faults().next().is_none() {
-            text.push_str(&format!("\n{}\n", self.tone(Tone::Good, "nothing found")));
+            text.push_str(&format!("\n{}\n", self.nothing(observed)));
         }
         text.push('\n');
         text.push_str(&self.time(findings.time));
         text.push_str(&self.coverage(observed, findings));
         text
+    }
+
+    /// No fault: good news only of a job that read data and succeeded.
+    fn nothing(&self, observed: &Observed) -> String {
+        let has_read = observed.processes.iter().any(|process| process.data.opens.count > 0);
+        match (has_read, observed.exit.code) {
+            (false, _) => self.tone(Tone::Doubtful, "nothing found: no data file was opened"),
+            (true, Some(0) | None) if observed.exit.signal.is_none() => {
+                self.tone(Tone::Good, "nothing found")
+            }
+            _ => self.tone(
+                Tone::Doubtful,
+                "nothing found: the job failed, and only what it did before was judged",
+            ),
+        }
     }
 
     fn tone(&self, tone: Tone, text: &str) -> String {
@@ -85,7 +102,7 @@ impl AuditText {
 
     fn finding(&self, finding: &Fault) -> String {
         let (word, tone) = match finding.severity {
-            Severity::Correctness => ("wrong data", Tone::Bad),
+            Severity::Correctness => ("correctness", Tone::Bad),
             Severity::Cost => ("cost", Tone::Doubtful),
             Severity::Note => ("note", Tone::Help),
         };
@@ -97,14 +114,14 @@ impl AuditText {
         );
         let mut line = |label: &str, words: &str| {
             let words = printable(words);
-            text.push_str(&wrapped(&format!("  {label:<9}{words}"), INDENT, self.columns()));
+            text.push_str(&wrapped(&format!("  {label:<10}{words}"), INDENT, self.columns()));
             text.push('\n');
         };
         let place = match (finding.rank, finding.certainty) {
             (Some(rank), _) if rank > 0 => format!(" (rank {rank})"),
             _ => String::new(),
         };
-        line("seen", &format!("{}{place}", finding.evidence));
+        line("observed", &format!("{}{place}", finding.evidence));
         if let Some(seconds) = finding.cost_seconds_per_epoch.filter(|_| finding.severity != Severity::Note) {
             line("costs", &format!("{} per epoch", Nanos::from_seconds(seconds)));
         }
@@ -122,12 +139,12 @@ impl AuditText {
         }
         if finding.certainty != Certainty::High {
             let word = if finding.certainty == Certainty::Medium { "medium" } else { "low" };
-            line("certainty", &format!(" {word}"));
+            line("certainty", word);
         }
         if !finding.consequences.is_empty() {
             line("explains", &finding.consequences.join(", "));
         }
-        finding.limits.iter().for_each(|limit| line("unless", limit));
+        finding.limits.iter().for_each(|limit| line("note", limit));
         text
     }
 
@@ -157,7 +174,7 @@ impl AuditText {
                 grouped(observed.files.estimated)
             ));
         }
-        text.push_str(&self.labelled("seen", &seen.join(", ")));
+        text.push_str(&self.labelled("observed", &seen.join(", ")));
         if let Some(overhead) = observed.overhead {
             let cost = format!(
                 "{:.1} % of the time of the busiest process ({} x {:.0} ns, {} x {:.0} ns)",
@@ -177,7 +194,7 @@ impl AuditText {
 
     fn labelled(&self, label: &str, words: &str) -> String {
         let line = format!("{label:<9} {}", printable(words));
-        fitted(&line, self.columns().max(2)).replace("\n  ", "\n          ") + "\n"
+        wrapped(&line, LABEL, self.columns()) + "\n"
     }
 }
 
@@ -206,18 +223,12 @@ fn unseen(observed: &Observed, findings: &Findings) -> Vec<String> {
         let read = process.read_bytes.map_or(String::new(), |bytes| format!(", read {}", Bytes(bytes)));
         lines.push(format!("process {} ({}): {}{read}", process.pid, process.command, process.reason));
     }
-    if coverage.events_dropped > 0 {
-        lines.push(format!("details of {} that came too fast", counted(coverage.events_dropped, "call")));
-    }
-    if coverage.uring_processes > 0 {
-        lines.push(format!("reads through io_uring of {} processes", grouped(coverage.uring_processes)));
-    }
     lines.extend(coverage.notes.iter().cloned());
     let open = |answer: &RuleAnswer| *answer == RuleAnswer::NotMeasurable;
     let rules: Vec<&str> =
         findings.rules.iter().filter(|rule| open(&rule.outcome)).map(|rule| rule.name.as_str()).collect();
     if !rules.is_empty() {
-        lines.push(format!("not judged: {}", rules.join(", ")));
+        lines.push(format!("Rules that could not be judged: {}.", rules.join(", ")));
     }
     let mut once = Vec::new();
     lines.into_iter().for_each(|line| {
