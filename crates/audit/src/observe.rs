@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use model::ledger::{Ledger, NodeRow, Phase, RankRow};
 use model::observed::{EpochRow, JobHost, Observed};
+use model::secret::redact_command;
 use model::units::Nanos;
 
 use crate::aggregate::Aggregate;
@@ -101,30 +102,10 @@ impl EventSink for WatchedSink<'_> {
     }
 }
 
-/// The words of a command, without values that look like secrets.
+/// A command without its secrets.
 pub(crate) fn hide_secrets(command: &[OsString]) -> Vec<String> {
-    let is_secret = |name: &str| {
-        let name = name.to_lowercase();
-        ["token", "secret", "password", "passwd", "api-key", "api_key", "apikey"]
-            .iter()
-            .any(|word| name.contains(word))
-    };
-    let mut hide_next = false;
-    let words = command.iter().map(|word| {
-        let word = word.to_string_lossy().into_owned();
-        if std::mem::take(&mut hide_next) {
-            return "***".into();
-        }
-        match word.split_once('=') {
-            Some((name, _)) if is_secret(name) => format!("{name}=***"),
-            None if word.starts_with('-') && is_secret(&word) => {
-                hide_next = true;
-                word
-            }
-            _ => word,
-        }
-    });
-    words.collect()
+    let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    redact_command(words.iter().map(String::as_str))
 }
 
 /// The ledger of a job: rows of the same kind as those of a run, and what was observed beyond them.

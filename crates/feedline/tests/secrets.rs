@@ -202,6 +202,8 @@ fn no_command_shows_a_secret_of_an_object_store() {
         &["report", "feedline-results", "-o", "page.html"],
         &["trace", "t.pfw.gz"],
         &["mlperf", "check", "feedline-results"],
+        &["audit", "--", "cat", "w.yaml"],
+        &["infer", "feedline-results"],
         &[
             "dlio",
             "workload=default",
@@ -236,6 +238,20 @@ fn no_command_shows_a_secret_of_an_object_store() {
             assert!(!done.stderr.contains("panicked"), "{command:?}: {}", done.stderr);
         }
     }
+}
+
+/// The words of a job's command, and of the programs that it starts.
+#[test]
+fn an_audit_hides_the_secrets_of_the_job() {
+    let dir = Dir::new();
+    dir.write("train.bin", "data");
+    let child = format!("cat train.bin --token {SECRET} https://user:{SECRET}@host 2>/dev/null; true");
+    dir.write("job.sh", format!("sh -c 'exec cat train.bin' --password={SECRET} >/dev/null; {child}"));
+    let job = ["audit", "--", "sh", "job.sh", "--key", SECRET, &format!("--hf_auth={SECRET}")];
+    let done = dir.feedline(&job).run().exits(0);
+    dir.write("job.sh", "");
+    is_silent_about(&dir, &done, SECRET);
+    assert_eq!(dir.results().len(), 1, "there is a result to look into");
 }
 
 /// The files that describe a job of Hydra, and what is printed instead of running it.

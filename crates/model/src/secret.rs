@@ -112,6 +112,34 @@ pub fn redact_urls(text: &str) -> String {
     redacted
 }
 
+/// The words of a command of another program, with the values of options that hold a secret by their names, and what
+/// `redact_urls` hides.
+pub fn redact_command<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let is_secret = |name: &str| {
+        let name = name.trim_start_matches('-').to_lowercase();
+        let is_key = name == "key" || name.ends_with("-key") || name.ends_with("_key");
+        is_secret_key(&name) || is_key || (name.contains("auth") && !name.contains("author"))
+    };
+    let mut hides_next = false;
+    let redacted = words.into_iter().map(|word| {
+        if std::mem::take(&mut hides_next) {
+            return HIDDEN_WORD.to_owned();
+        }
+        match word.split_once('=') {
+            Some((name, _)) if is_secret(name) => format!("{name}={HIDDEN_WORD}"),
+            None if word.starts_with('-') && is_secret(word) => {
+                hides_next = true;
+                word.to_owned()
+            }
+            _ => redact_urls(word),
+        }
+    });
+    redacted.collect()
+}
+
+/// What a secret word of a command is replaced by, whatever its length.
+const HIDDEN_WORD: &str = "***";
+
 /// Parameters of signed URLs that hold a secret or help to guess one.
 const SIGNING: [&str; 9] = [
     "x-amz-signature",
@@ -273,6 +301,20 @@ fn user_in(part: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_words_of_a_command_are_hidden_by_their_names() {
+        for (command, expected) in [
+            ("train.py --token abc --lr 0.1", "train.py --token *** --lr 0.1"),
+            ("train.py --hf_auth=abc --author=me", "train.py --hf_auth=*** --author=me"),
+            ("train.py --key abc --credentials f.json", "train.py --key *** --credentials ***"),
+            ("fetch https://u:pw@host/x", "fetch https://****@host/x"),
+            ("env WANDB_API_KEY=abc train.py", "env WANDB_API_KEY=*** train.py"),
+            ("train.py --max-tokens 5 data/keys", "train.py --max-tokens 5 data/keys"),
+        ] {
+            assert_eq!(redact_command(command.split(' ')).join(" "), expected);
+        }
+    }
 
     #[test]
     fn a_secret_cannot_be_printed() {

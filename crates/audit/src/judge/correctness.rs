@@ -348,6 +348,8 @@ pub(super) const FORK_WITH_THREADS: AuditRule = AuditRule {
 
 fn hanging(rank: &JudgedRank<'_>) -> PassLook {
     const IDLE_SECONDS: f64 = 30.0;
+    // A job that gave up before the end of an epoch waited for something.
+    const IDLE_BEFORE_FAILURE: f64 = 2.0;
     let forked = |process: &&&model::observed::ProcessRow| {
         process.forked && process.parent_threads.is_some_and(|threads| threads > 1)
     };
@@ -358,11 +360,13 @@ fn hanging(rank: &JudgedRank<'_>) -> PassLook {
     let (seconds, threads) = (process.idle_ns.seconds(), process.parent_threads.unwrap_or(0));
     let waited = rank.passes.iter().map(|pass| pass.row.blocked_all_ns.seconds()).fold(0.0, f64::max);
     // A worker that is ahead is idle as well, but nobody waits for it.
-    let left = process.data.reads.count == 0 && rank.passes.iter().any(|pass| !pass.row.complete);
-    if seconds < IDLE_SECONDS || (waited < seconds * 0.5 && !left) {
+    let failed = rank.passes.iter().any(|pass| !pass.row.complete);
+    let left = process.data.reads.count == 0 && failed;
+    let limit = if failed { IDLE_BEFORE_FAILURE } else { IDLE_SECONDS };
+    if seconds < limit || (waited < seconds * 0.5 && !left) {
         return PassLook::not(
             seconds,
-            format!("No worker did nothing for {IDLE_SECONDS} s while it was waited for."),
+            format!("No worker did nothing for {limit} s while it was waited for."),
         );
     }
     let evidence = format!(

@@ -149,7 +149,8 @@ fn cache(job: &JudgedJob<'_>, rank: &JudgedRank<'_>) -> PassLook {
     }
     let asked: u64 = later().map(|pass| pass.asked()).fold(0, u64::saturating_add);
     let evicted = ratio(refault as f64, asked as f64);
-    if least < 0.8 || ratio(set as f64, memory as f64) >= 1.2 || set == 0 || evicted < 0.1 {
+    let nearly = (0.5..1.2).contains(&ratio(set as f64, memory as f64));
+    if least < 0.8 || !nearly || evicted < 0.1 {
         let figures = format!("Later epochs read {} or more of their bytes from storage", percent(least));
         return PassLook::not(
             least.min(1.0),

@@ -184,8 +184,10 @@ fn leak(job: &JudgedJob<'_>, rank: &JudgedRank<'_>) -> PassLook {
     };
     let samples: u64 = rank.passes.iter().filter_map(Pass::amount).fold(0, u64::saturating_add);
     let opens: u64 = rank.passes.iter().map(|pass| pass.row.io.opens.count).fold(0, u64::saturating_add);
-    // Handles that are kept are used for many samples.
+    // Handles that are kept are used for many samples, and there is one for each file at most.
+    let again = open as f64 > 1.1 * job.observed.files.estimated as f64;
     let once = opens.saturating_mul(2) >= samples && open.saturating_mul(2) >= process.data.opens.count;
+    let once = once || again;
     let limit = job.observed.host.open_files_limit;
     let near = limit.is_some_and(|limit| process.open_files_most as f64 > 0.8 * limit as f64);
     if open <= 100 || !(once || near) {

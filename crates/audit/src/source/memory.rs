@@ -19,6 +19,8 @@ use crate::layout::{
     slot_offset,
 };
 
+use super::proc::shown_command;
+
 /// Consumed events after which their pages leave the memory of this process.
 const EVENTS_PER_RELEASE: u64 = EVENTS as u64 / 4;
 
@@ -275,7 +277,7 @@ impl SlotMemory {
             parent: header.parent.load(Relaxed),
             started_ns,
             executed: header.executed.load(Relaxed) != 0,
-            command: command.trim_end_matches('\0').replace('\0', " "),
+            command: shown_command(&command),
             rank: known(header.rank.load(Relaxed)),
             ranks: known(header.ranks.load(Relaxed)),
         })

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use model::secret::redact_command;
+
 /// A clock tick in `stat`: 100 per second on every Linux.
 const TICK_NS: u64 = 10_000_000;
 
@@ -118,11 +120,16 @@ fn parse_smaps(text: &str, is_data: impl Fn(u64) -> bool) -> (u64, u64) {
 /// The command line, with spaces between arguments.
 pub(super) fn command(pid: u32) -> String {
     let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text).trim_end_matches('\0').replace('\0', " ");
+    let text = shown_command(&String::from_utf8_lossy(&text));
     if !text.is_empty() {
         return text;
     }
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+}
+
+/// Words that end with NUL as one line, without secrets.
+pub(super) fn shown_command(words: &str) -> String {
+    redact_command(words.trim_end_matches('\0').split('\0')).join(" ")
 }
 
 /// Numbers of all processes.

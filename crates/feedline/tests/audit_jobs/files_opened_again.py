@@ -46,11 +46,11 @@ class Hdf5(Dataset):
 def main():
     job = draw.Job("files-opened-again", also_ok=["metadata-bound"])
     kind = job.pick("kind", "packed", "hdf5")
-    options = job.loader()
+    options = job.loader(workers=(1, 2), batch=(48, 96))
     if kind == "hdf5":
-        files, each, sample = 1, job.draw("samples", 400, 700), 1024 * job.draw("sample_kib", 8, 64)
+        files, each, sample = 1, job.draw("samples", 1500, 3000), 1024 * job.draw("sample_kib", 8, 32)
     else:
-        files, each = job.draw("files", 4, 30), job.draw("samples", 3000, 5000)
+        files, each = job.draw("files", 4, 30), job.draw("samples", 5000, 8000)
         each, sample = each // files, 1024 * job.draw("sample_kib", 8, 20)
         if not job.faulty:  # The same shape with one sample per file.
             files, each, sample = files * each // 8, 1, 8 * sample

@@ -44,8 +44,8 @@ class Packed(Dataset):
 def main():
     job = draw.Job("metadata-bound", also_ok=["decode-bound"])
     kind = job.pick("healthy_kind", "packed", "larger files")
-    options = job.loader(batch=(16, 64))
-    files = job.draw("files", 2500, 4000)
+    options = job.loader(workers=(1, 2), batch=(64, 128))
+    files = job.draw("files", 4000, 6000)
     size = job.draw("size", 1500, 12_000)
     epochs = job.draw("epochs", 2, 3)
     seconds = job.compute(0.0002, 0.0006, slow=40, steps=epochs * files // options["batch_size"])

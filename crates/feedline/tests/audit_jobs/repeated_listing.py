@@ -47,7 +47,7 @@ class Frames(Dataset):
 def main():
     job = draw.Job("repeated-listing", also_ok=["metadata-bound"])
     kind = job.pick("kind", "walk", "walk", "frames")
-    options = job.loader(workers=(2, 4))
+    options = job.loader(workers=(2, 4), batch=(8, 32), keep=True)
     folders = job.draw("folders", 200, 400)
     each = job.draw("files_per_folder", 3, 5) if kind == "walk" else job.draw("files_per_folder", 12, 25)
     size = job.draw("size", 10_000, 40_000) if kind == "walk" else job.draw("size", 4_000, 8_000)

@@ -31,8 +31,8 @@ class Volumes(Dataset):
 
 def main():
     job = draw.Job("tiny-reads", also_ok=["decode-bound"])
-    options = job.loader(batch=(2, 8))
-    files = job.draw("files", 100, 200)
+    options = job.loader(workers=(1, 2), batch=(6, 16))
+    files = job.draw("files", 200, 400)
     size = job.draw("size", 300_000, 600_000)
     piece = job.draw("piece", 300, 3000)
     epochs = job.draw("epochs", 2, 4)

@@ -27,7 +27,7 @@ class Shards(IterableDataset):
 
 def main():
     job = draw.Job("uneven-workers", also_ok=["decode-bound", "storage-bound"])
-    options = job.loader(workers=(2, 4), batch=(4, 8), keep=True)
+    options = job.loader(workers=(2, 4), batch=(16, 32), keep=True)
     workers, batch = options["num_workers"], options["batch_size"]
     rounds = job.draw("shards_per_worker", 3, 5)
     short = batch * job.draw("batches_per_shard", 4, 6)
