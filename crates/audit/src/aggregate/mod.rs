@@ -515,8 +515,9 @@ impl EventSink for Aggregate {
         self.kernel.sample(sample);
         for counts in &sample.processes {
             let index = counts.process;
+            let inherited = self.processes.inherited(index);
             let Some(process) = self.processes.get_mut(index) else { continue };
-            process.sample(sample.at_ns, counts);
+            process.sample(sample.at_ns, counts, inherited);
             let worker = process.worker;
             let place = self.place_of(index);
             if let Some(epoch) = self.epoch_at(place) {

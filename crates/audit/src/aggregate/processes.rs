@@ -99,7 +99,9 @@ impl Process {
         self.active_ns = self.active_ns.max(at);
     }
 
-    pub(super) fn sample(&mut self, at: u64, sample: &ProcessSample) {
+    /// `inherited`: what it shared with its parent when it was forked. A worker can copy most of it before its memory
+    /// is read for the first time.
+    pub(super) fn sample(&mut self, at: u64, sample: &ProcessSample, inherited: Option<u64>) {
         if sample.cpu_ns >= self.latest.cpu_ns + ACTIVE_NS {
             self.active(at);
         }
@@ -107,7 +109,10 @@ impl Process {
         self.row.cpu_ns = Some(Nanos(sample.cpu_ns));
         self.row.run_queue_ns = Some(Nanos(sample.run_queue_ns));
         if let Some((private, shared)) = sample.memory {
-            let memory = self.row.memory.get_or_insert_with(|| memory(private, shared));
+            let memory = self.row.memory.get_or_insert_with(|| match inherited {
+                Some(inherited) => memory(0, inherited.max(shared)),
+                None => memory(private, shared),
+            });
             (memory.private_dirty_last, memory.shared_dirty_last) = (private, shared);
         }
         self.latest = sample.clone();
@@ -214,6 +219,13 @@ impl Processes {
         let ranks = self.ranks;
         self.all.get_mut(index)?.found_rank = (ranks, rank);
         rank
+    }
+
+    /// Memory that the parent of a forked process has written, as it was last read.
+    pub(super) fn inherited(&self, index: ProcessIndex) -> Option<u64> {
+        let process = self.get(index).filter(|process| process.row.forked)?;
+        let memory = self.get(process.parent?)?.row.memory.as_ref()?;
+        Some(memory.private_dirty_last + memory.shared_dirty_last)
     }
 
     /// The text of a call site: of the process or of an ancestor that it was forked from.

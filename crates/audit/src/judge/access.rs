@@ -345,7 +345,9 @@ fn random(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
         );
     }
     let most = job.observed.storage.iter().filter_map(|row| row.most_bytes_per_second).max();
+    // The highest rate may be that of these reads: then it says nothing about reads in order.
     let in_order = most.filter(|most| *most > 0).map(|most| pass.asked() as f64 / most as f64);
+    let in_order = in_order.filter(|needed| *needed < 0.5 * pass.file());
     let evidence = format!(
         "Half of the bytes come from reads of {} or less, {} of them in sequence; they cover {} of the files.",
         bytes(size),

@@ -94,7 +94,8 @@ fn read_ahead(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
     let asked = (pass.asked() as f64).max(reads.min(pass.asked() as f64) * PAGE);
     let times = ratio(issued as f64, asked);
     let large = job.file_bytes().is_some_and(|file| file >= 8.0 * size as f64);
-    let random = size < 128 << 10 && sequential < 0.3 && pass.reads_per_open() > 4.0 && large;
+    // Reads of one sample can follow each other.
+    let random = size < 128 << 10 && sequential < 0.8 && pass.reads_per_open() > 4.0 && large;
     if times <= 1.5 || !random || pass.has_mappings() || issued < 1 << 20 {
         return PassLook::not(
             times,

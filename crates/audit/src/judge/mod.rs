@@ -104,7 +104,9 @@ pub fn judge(observed: &Observed) -> Findings {
     }
     found.sort_by(|(rule, a), (other, b)| {
         let risk = |rule: &AuditRule| rule.loss != Loss::Risk;
-        let severity = a.severity.cmp(&b.severity);
+        // A fault that costs little comes before notes that ask for no change.
+        let note = |rule: &AuditRule| rule.severity == Severity::Note;
+        let severity = a.severity.cmp(&b.severity).then(note(rule).cmp(&note(other)));
         let loss = |rule: &AuditRule, finding: &Fault| lost_share(rule, finding, &job);
         severity.then(risk(rule).cmp(&risk(other))).then(loss(other, b).total_cmp(&loss(rule, a)))
     });

@@ -18,8 +18,9 @@ use crate::event::{ProcessIndex, ProcessSample, Sample};
 const INTERVAL_NS: u64 = 100_000_000;
 /// The least time between two samples.
 const LEAST_NS: u64 = 5_000_000;
-/// Between two readings of the memory of a process.
-const MEMORY_INTERVAL_NS: u64 = 1_000_000_000;
+/// Between the first two readings of the memory of a process; each further interval is twice as long, up to the most.
+const FIRST_MEMORY_INTERVAL_NS: u64 = 100_000_000;
+const MOST_MEMORY_INTERVAL_NS: u64 = 1_000_000_000;
 /// What takes some time is not repeated before this multiple of it has passed.
 const PAUSE: u64 = 20;
 /// With more threads, times on run queues are read as often as memory.
@@ -135,6 +136,7 @@ struct Remembered {
     cpu_ns: u64,
     run_queue_ns: u64,
     next_memory_ns: u64,
+    memory_interval_ns: u64,
     memory: Option<(u64, u64)>,
     mapped: Option<(u64, u64)>,
 }
@@ -250,7 +252,9 @@ impl SamplerThread {
         if let Some(stat) = proc::stat(process.pid).filter(|stat| stat.threads > THREADS) {
             add_scheduled(remembered, process.pid, stat.threads);
         }
-        remembered.next_memory_ns = now + MEMORY_INTERVAL_NS;
+        let interval = (2 * remembered.memory_interval_ns).max(FIRST_MEMORY_INTERVAL_NS);
+        remembered.memory_interval_ns = interval.min(MOST_MEMORY_INTERVAL_NS);
+        remembered.next_memory_ns = now + remembered.memory_interval_ns;
         let end = clock::now();
         self.pause_until_ns = end + end.saturating_sub(now).saturating_mul(PAUSE);
     }

@@ -33,7 +33,7 @@ use anyhow::anyhow;
 use clap::Subcommand;
 use engine::{Stop, World, meter, waits};
 use model::location::Location;
-use model::secret::redact;
+use model::secret::{redact, redact_command};
 use model::spec::{CHECKPOINT_SCHEME, CheckpointScheme, Override, Spec};
 use model::units::Nanos;
 use session::{Ask, Asked, Generate, path_argument, quoted};
@@ -182,8 +182,10 @@ pub(crate) fn typed_command() -> String {
     let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let program = words.next().unwrap_or_default();
     let name = Path::new(&program).file_name().map_or("feedline".into(), |name| name.to_string_lossy());
-    let words = words.map(|word| format!(" {}", quoted(&redact(&word))));
-    format!("{}{}", quoted(&name), words.collect::<String>())
+    let words: Vec<String> = words.map(|word| redact(&word)).collect();
+    let words = redact_command(words.iter().map(String::as_str));
+    let words: String = words.iter().map(|word| format!(" {}", quoted(word))).collect();
+    format!("{}{words}", quoted(&name))
 }
 
 /// How to complete a command in which secrets are hidden; empty if none is.

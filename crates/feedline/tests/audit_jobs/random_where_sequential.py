@@ -28,7 +28,7 @@ class Direct(Dataset):
 
 def main():
     job = draw.Job("random-where-sequential", also_ok=["storage-bound", "convoy"], healthy_ok=draw.LIMITS)
-    options = job.loader(workers=(1, 2), batch=(8, 32), keep=True)
+    options = job.loader(workers=(1, 1), batch=(16, 48), keep=True)
     megabytes = job.draw("megabytes", 50, 80)
     sample = job.pick("sample_kib", 8, 16, 32) << 10
     epochs = job.draw("epochs", 2, 3)

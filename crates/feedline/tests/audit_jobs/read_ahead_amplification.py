@@ -1,13 +1,17 @@
-"""Finding: read-ahead-amplification (R28). Small preads at random places of a cold file; the kernel reads much more.
+"""Finding: read-ahead-amplification (R28). Small reads at random places of a cold file; the kernel reads much more.
 
-A user draws a part of a large file in each epoch, and the file does not stay in the page cache (here it is evicted
-before each epoch). Healthy variant: the same with POSIX_FADV_RANDOM.
+A user draws records of a large file in each epoch and reads the header of a record before the record: the kernel takes
+the second read for the start of a sequence. The file does not stay in the page cache (here it is evicted before each
+epoch). Healthy variant: the same with POSIX_FADV_RANDOM.
 """
 
 import os
 
 import draw
 from torch.utils.data import DataLoader, Dataset, RandomSampler
+
+
+HEADER = 4096
 
 
 class Ranges(Dataset):
@@ -22,15 +26,16 @@ class Ranges(Dataset):
             self.fd = os.open(self.path, os.O_RDONLY)
             if self.advise:
                 os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
-        return draw.crop(os.pread(self.fd, self.sample, index * self.sample))
+        header = os.pread(self.fd, HEADER, index * self.sample)
+        return draw.crop(header + os.pread(self.fd, self.sample - HEADER, index * self.sample + HEADER))
 
 
 def main():
     job = draw.Job("read-ahead-amplification", also_ok=["storage-bound"], healthy_ok=draw.LIMITS)
-    options = job.loader(workers=(1, 2), keep=True)
-    megabytes = job.draw("megabytes", 110, 140)
-    sample = job.draw("sample_kib", 4, 32) << 10
-    visits = job.draw("visits", 200, 400)
+    options = job.loader(workers=(1, 1), batch=(8, 32), keep=True)
+    megabytes = job.draw("megabytes", 160, 240)
+    sample = job.draw("sample_kib", 8, 24) << 10
+    visits = job.draw("visits", 500, 900)
     epochs = job.draw("epochs", 3, 4)
     seconds = job.draw("compute", 0.0003, 0.001)
     count, path = (megabytes << 20) // sample, job.path("train.bin")

@@ -80,10 +80,11 @@ def judged(row):
     if "error" in row:
         return {**row, "first": False, "anywhere": False, "alarms": ["no result"]}
     planted, named = row["finding"], row["faults"] + row["notes"]
-    # These are never more than notes: they are first when no fault is named. A fault that is only noted is not named.
+    # These are never more than notes: they are first when no fault is named. Other notes are faults that cost little.
     is_note = planted in NOTES and planted in row["notes"]
     others = [name for name in row["faults"] if name != planted and name not in row["also_ok"]]
-    first = is_note and not others if is_note else row["faults"][:1] == [planted]
+    listed = [name for name in named if name not in NOTES]
+    first = not others if is_note else listed[:1] == [planted]
     alarms = [] if planted else others
     return {**row, "first": bool(planted) and first, "anywhere": planted in named, "alarms": alarms}
 

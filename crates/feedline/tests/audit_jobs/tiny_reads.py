@@ -34,7 +34,7 @@ def main():
     options = job.loader(workers=(1, 2), batch=(6, 16))
     files = job.draw("files", 200, 400)
     size = job.draw("size", 300_000, 600_000)
-    piece = job.draw("piece", 300, 3000)
+    piece = job.draw("piece", 200, 800)
     epochs = job.draw("epochs", 2, 4)
     seconds = job.compute(0.0003, 0.001, slow=15, steps=epochs * files // options["batch_size"])
     job.begin(lambda: draw.write_files(job.path("train"), [size] * files))
