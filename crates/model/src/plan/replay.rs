@@ -96,6 +96,12 @@ impl TrainingPlan {
         times::draw(&self.replay.handover, seed, epoch, rank, step)
     }
 
+    /// The AU in percent that no storage and no client exceeds: the hand-over of batches is not computing.
+    pub fn highest_au_percent(&self) -> f64 {
+        let (compute, handover) = (self.train.compute.mean(), self.replay.handover.mean());
+        if compute > 0.0 { 100.0 * compute / (compute + handover) } else { 100.0 }
+    }
+
     /// How long the start of the readers takes in an epoch.
     pub fn start_time(&self, phase: &PhasePlan, epoch: u64) -> Nanos {
         if self.replay.start_once && epoch > 1 {

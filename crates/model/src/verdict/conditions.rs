@@ -107,16 +107,19 @@ pub(super) fn client_not_the_limit(case: &TrainingCase<'_>) -> RuleResult {
     match (own.au_percent, own.samples_per_second) {
         (Some(ceiling), _) => {
             // Half-way between the target and 100 %: a lower ceiling would decide whether a storage passes.
-            let target = 100.0 * case.plan.metric.au_target;
-            let needed = f64::midpoint(target, 100.0);
+            let (target, highest) = (100.0 * case.plan.metric.au_target, case.plan.highest_au_percent());
+            let needed = highest / 100.0 * f64::midpoint(target, 100.0);
             let met = au_percent.is_some_and(|au| au >= target);
             if let Some(busy) = busy_host(case.ledger).filter(|_| !met) {
                 return RuleResult::fail(busy);
             }
             let outcome = if met || ceiling >= needed { RuleOutcome::Pass } else { RuleOutcome::Fail };
-            let evidence = format!(
+            let mut evidence = format!(
                 "AU {ceiling:.2} % on the null backend; a target of {target:.0} % needs {needed:.1} %"
             );
+            if highest < 100.0 {
+                evidence += &format!(", because train.handover_time leaves at most {highest:.1} %");
+            }
             RuleResult::new(outcome, evidence)
         }
         (None, Some(_)) if own.steps < RATE_STEPS => RuleResult::not_checkable(format!(

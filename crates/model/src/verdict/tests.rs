@@ -11,7 +11,7 @@ use crate::metrics::Figures;
 use crate::order::Unit;
 use crate::plan::bare::{Bare, buffered};
 use crate::plan::{Placement, Request};
-use crate::spec::{self, Verify, WorkloadSource};
+use crate::spec::{self, Time, Verify, WorkloadSource};
 use crate::units::Nanos;
 
 pub(super) fn plan() -> TrainingPlan {
@@ -343,6 +343,15 @@ fn a_client_that_cannot_reach_the_target_makes_the_run_invalid() {
         let (_, found, evidence) = finding(&plan, &seen, "client-not-the-limit");
         // The run itself has an AU of 90 %, so a target of 90 % is met with any ceiling.
         assert_eq!(found, outcome, "ceiling {ceiling}, target {target}: {evidence}");
+    }
+    // A hand-over of a ninth of the compute time leaves an AU of 90 % to any client.
+    plan.replay.handover = Time::Constant(plan.train.compute.mean() / 9.0);
+    plan.metric.au_target = 0.92;
+    for (ceiling, outcome) in [(89.0, RuleOutcome::Pass), (86.0, RuleOutcome::Fail)] {
+        seen.calibration = Some(calibration(ceiling));
+        let (_, found, evidence) = finding(&plan, &seen, "client-not-the-limit");
+        assert_eq!(found, outcome, "{evidence}");
+        assert!(evidence.contains("leaves at most 90.0 %"), "{evidence}");
     }
     seen.calibration = None;
     assert_eq!(finding(&plan, &seen, "client-not-the-limit").1, RuleOutcome::NotCheckable);
