@@ -202,7 +202,8 @@ fn no_command_shows_a_secret_of_an_object_store() {
         &["report", "feedline-results", "-o", "page.html"],
         &["trace", "t.pfw.gz"],
         &["mlperf", "check", "feedline-results"],
-        &["audit", "--", "cat", "w.yaml"],
+        // A job's own output is not changed, so this one prints nothing of the file.
+        &["audit", "--", "cksum", "w.yaml"],
         &["infer", "feedline-results"],
         &[
             "dlio",

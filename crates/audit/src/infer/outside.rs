@@ -35,7 +35,7 @@ pub(super) fn sentences(observed: &Observed, epochs: &TrainingEpochs<'_>, job: &
 /// What the audit did not see.
 fn seen(observed: &Observed, found: &mut Vec<String>) {
     let coverage = &observed.coverage;
-    if let Some(share) = coverage.share().filter(|share| *share < 0.98) {
+    if let Some(share) = coverage.low_share() {
         found.push(format!("Only {:.0} % of the bytes that the job read were observed.", 100.0 * share));
     }
     if coverage.events_dropped > 0 {

@@ -79,7 +79,7 @@ fn from_cache(rank: &JudgedRank<'_>) -> PassLook {
         );
     }
     let evidence = format!(
-        "Epoch {} read {} from storage and asked for {}; later epochs read at most {} of what they asked for from storage.",
+        "Epoch {} read {} from storage and asked for {}; of what later epochs asked for, at most {} came from storage.",
         first.row.epoch,
         first.row.issued_bytes.map_or("an unknown amount".to_owned(), bytes),
         bytes(first.asked()),

@@ -344,7 +344,7 @@ fn worst(job: &JudgedJob<'_>, looks: Vec<(&JudgedRank<'_>, Vec<PassLook>)>) -> F
     }
     match (nearest, unknown) {
         (Some((_, reason)), _) => FaultAnswer::Not(reason),
-        (None, reason) => FaultAnswer::Unknown(reason.unwrap_or_else(|| "no epoch was observed".to_owned())),
+        (None, reason) => FaultAnswer::Unknown(reason.unwrap_or_else(|| "No epoch was observed.".to_owned())),
     }
 }
 
@@ -356,7 +356,7 @@ fn summary(worst: Held, with_it: &[u64], ranks: usize) -> FaultAnswer {
     // The first of equals, so that the answer does not depend on the order of sorting.
     let most = cases.into_iter().reduce(|a, b| if b.weight > a.weight { b } else { a });
     let Some(mut case) = most else {
-        return FaultAnswer::Unknown("no epoch was observed".to_owned());
+        return FaultAnswer::Unknown("No epoch was observed.".to_owned());
     };
     case.cost = cost;
     case.certainty = certain.unwrap_or(case.certainty);

@@ -3,9 +3,6 @@
 use model::observed::{FileExample, Observed};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
 
-/// The share of the copied bytes below which something reads past the library (audit trial: equal to the byte).
-const COVERED: f64 = 0.98;
-
 pub(super) fn percent(share: f64) -> String {
     let value = share * 100.0;
     if value >= 99.95 { format!("{value:.0} %") } else { format!("{} %", significant(value)) }
@@ -74,7 +71,7 @@ pub(super) fn example(file: &FileExample) -> Option<String> {
 pub(super) fn limits(observed: &Observed) -> Vec<String> {
     let coverage = &observed.coverage;
     let mut limits = Vec::new();
-    if let Some(share) = coverage.share().filter(|share| *share < COVERED) {
+    if let Some(share) = coverage.low_share() {
         limits.push(format!(
             "Only {} of the bytes that the processes read were recorded: something reads past the library.",
             percent(share)

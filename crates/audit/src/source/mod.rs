@@ -71,9 +71,9 @@ pub enum SourceError {
     NoCommand,
     #[error("{command}: command not found")]
     NotFound { command: String },
-    #[error("{command}: cannot be executed: {source}")]
+    #[error("{command}: cannot be executed")]
     NotExecutable { command: String, source: io::Error },
-    #[error("{command}: cannot be started: {source}")]
+    #[error("{command}: cannot be started")]
     Start { command: String, source: io::Error },
     #[error("jobs can be observed on Linux with the GNU C library only, on x86-64 and 64-bit ARM")]
     Unsupported,

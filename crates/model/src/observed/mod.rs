@@ -119,7 +119,19 @@ impl Visibility {
         let copied = self.copied_bytes.filter(|bytes| *bytes > 0)?;
         Some((self.recorded_bytes as f64 / copied as f64).min(1.0))
     }
+
+    /// The share, if so much was not recorded that findings can be wrong.
+    pub fn low_share(&self) -> Option<f64> {
+        let missing = self.copied_bytes.unwrap_or(0).saturating_sub(self.recorded_bytes);
+        self.share().filter(|share| *share < RECORDED && missing > UNRECORDED_BYTES)
+    }
 }
+
+/// Below this share of the copied bytes, something reads past the library (audit trial: equal to the byte).
+const RECORDED: f64 = 0.98;
+/// The dynamic loader reads the headers of libraries before the library can observe it: up to some 100 KiB for each
+/// program that starts.
+const UNRECORDED_BYTES: u64 = 1 << 20;
 
 /// A process that could not be observed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -589,8 +589,8 @@ fn what_was_not_observed_is_a_limit_of_each_finding() {
     let mut observed = starving();
     each(&mut observed, decoding);
     observed.coverage.events_dropped = 12;
-    observed.coverage.copied_bytes = Some(1000);
-    observed.coverage.recorded_bytes = 900;
+    observed.coverage.copied_bytes = Some(1000 << 20);
+    observed.coverage.recorded_bytes = 900 << 20;
     let limits = judge(&observed).findings[0].limits.join(" ");
     assert!(limits.contains("12 events") && limits.contains("90.0 %"), "{limits}");
 }

@@ -28,9 +28,11 @@ pub(crate) struct AuditText {
 /// Where the words of a labelled line start.
 const INDENT: usize = 12;
 /// Where the words of a line about the whole job start.
-const LABEL: usize = 10;
+const LABEL: usize = INDENT;
 /// Places of a finding that are shown.
 const MOST_PLACES: usize = 3;
+/// Rules that are listed by name if they could not be judged for one reason.
+const MOST_NAMES: usize = 6;
 /// Lines wider than this are hard to read.
 const WIDEST: usize = 100;
 
@@ -189,11 +191,14 @@ impl AuditText {
         for limit in &unseen(observed, findings) {
             text.push_str(&self.labelled("not seen", limit));
         }
+        for rules in &not_judged(findings) {
+            text.push_str(&self.labelled("not judged", rules));
+        }
         text
     }
 
     fn labelled(&self, label: &str, words: &str) -> String {
-        let line = format!("{label:<9} {}", printable(words));
+        let line = format!("{label:<11} {}", printable(words));
         wrapped(&line, LABEL, self.columns()) + "\n"
     }
 }
@@ -224,12 +229,6 @@ fn unseen(observed: &Observed, findings: &Findings) -> Vec<String> {
         lines.push(format!("process {} ({}): {}{read}", process.pid, process.command, process.reason));
     }
     lines.extend(coverage.notes.iter().cloned());
-    let open = |answer: &RuleAnswer| *answer == RuleAnswer::NotMeasurable;
-    let rules: Vec<&str> =
-        findings.rules.iter().filter(|rule| open(&rule.outcome)).map(|rule| rule.name.as_str()).collect();
-    if !rules.is_empty() {
-        lines.push(format!("Rules that could not be judged: {}.", rules.join(", ")));
-    }
     let mut once = Vec::new();
     lines.into_iter().for_each(|line| {
         if !once.contains(&line) {
@@ -237,6 +236,22 @@ fn unseen(observed: &Observed, findings: &Findings) -> Vec<String> {
         }
     });
     once
+}
+
+/// Rules without an answer, by the reason.
+fn not_judged(findings: &Findings) -> Vec<String> {
+    let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
+    for rule in findings.rules.iter().filter(|rule| rule.outcome == RuleAnswer::NotMeasurable) {
+        match by_reason.iter_mut().find(|(reason, _)| *reason == rule.reason) {
+            Some((_, names)) => names.push(&rule.name),
+            None => by_reason.push((&rule.reason, vec![&rule.name])),
+        }
+    }
+    let line = |(reason, names): (&str, Vec<&str>)| match names.len() {
+        0..=MOST_NAMES => format!("{}: {reason}", names.join(", ")),
+        many => format!("{many} rules: {reason}"),
+    };
+    by_reason.into_iter().map(line).collect()
 }
 
 fn source(source: Source) -> &'static str {
