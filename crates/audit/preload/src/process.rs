@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 
 use crate::environment::{self, Kept};
-use crate::layout::{COMMAND_BYTES, Control, SlotHeader};
+use crate::layout::{COMMAND_BYTES, Control, SlotHeader, TextKind};
 use crate::raw;
 use crate::ring::{self, RESERVED, RingMemory};
 
@@ -130,10 +130,18 @@ unsafe fn set_up() -> Option<*mut AtomicU32> {
 }
 
 unsafe fn set_up_with(fd: isize) -> Option<*mut AtomicU32> {
-    if !ring::is_large_enough(fd) {
+    let control = ring::map_control(fd)?;
+    if filters() > (*control).filters.load(Relaxed) {
         return None;
     }
-    let control = ring::map_control(fd)?;
+    let page = make_page(fd, control);
+    if page.is_none() {
+        (*control).refused.fetch_add(1, Relaxed);
+    }
+    page
+}
+
+unsafe fn make_page(fd: isize, control: *const Control) -> Option<*mut AtomicU32> {
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let reserved = raw::mmap(0, RESERVED, libc::PROT_NONE, anonymous | libc::MAP_NORESERVE, -1, 0);
     let both = libc::PROT_READ | libc::PROT_WRITE;
@@ -182,6 +190,38 @@ unsafe fn read_command() {
     }
 }
 
+/// Seccomp filters that this process is under, as far as the kernel says so.
+unsafe fn filters() -> u32 {
+    let mut text = [0; 4096];
+    let fd = raw::open(c"/proc/self/status".as_ptr().cast(), libc::O_RDONLY);
+    if fd < 0 {
+        return 0;
+    }
+    let length = raw::read(fd, &mut text);
+    raw::close(fd);
+    let text = text.get(..usize::try_from(length).unwrap_or(0)).unwrap_or(&[]);
+    let digits = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Seccomp_filters:"));
+    let add = |sum: u32, digit: &u8| sum.wrapping_mul(10).wrapping_add(u32::from(digit - b'0'));
+    digits.map_or(0, |text| text.iter().filter(|byte| byte.is_ascii_digit()).fold(0, add))
+}
+
+/// Ends the observation of this process and of its forks, as it is about to restrict its system calls: those of the
+/// library could end it. Returns what [`come_back`] needs if that fails.
+pub(crate) unsafe fn leave() -> *mut AtomicU32 {
+    let page = PAGE.load(Acquire);
+    if let Some(process) = current() {
+        let text = b"a process restricts its system calls (seccomp) and is not observed from then on";
+        process.memory().text(TextKind::Note, 0, 0, process.tid(), text);
+    }
+    PAGE.store((&raw const NOT_OBSERVED).cast_mut(), Release);
+    page
+}
+
+/// The process did not restrict its system calls.
+pub(crate) fn come_back(page: *mut AtomicU32) {
+    PAGE.store(page, Release);
+}
+
 /// The first call in a child of a fork: takes a slot in place of the parent's.
 #[cold]
 fn forked() -> Option<Observed> {
@@ -199,6 +239,7 @@ fn forked() -> Option<Observed> {
             raw::close(fd);
         }
         if !entered {
+            (*memory.control).refused.fetch_add(1, Relaxed);
             // The parent's slot is not this process's to write to, but a pointer into it must stay valid.
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
             let both = libc::PROT_READ | libc::PROT_WRITE;

@@ -4,7 +4,7 @@
 //! because threads of a process can write their events in another order than that in which their calls ended.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 
 use super::calibrate::CallCosts;
 use super::clock;
@@ -62,6 +62,7 @@ struct Gone {
 /// One image of a process.
 #[derive(Debug)]
 struct Image {
+    number: usize,
     memory: SlotMemory,
     pid: u32,
     /// From the start of the job.
@@ -105,6 +106,8 @@ pub(super) struct Drain<'a> {
     costs: Option<CallCosts>,
     sums: Sums,
     noticed: Noticed,
+    /// Slots for which this process had no address space: not observed.
+    without_space: BTreeSet<usize>,
 }
 
 /// The start of the job and the present, of the clock.
@@ -115,10 +118,11 @@ struct JobSpan {
 }
 
 impl Image {
-    fn new(memory: SlotMemory, start: SlotStart, origin: u64) -> Image {
+    fn new(number: usize, memory: SlotMemory, start: SlotStart, origin: u64) -> Image {
         let start_ns = start.started_ns.saturating_sub(origin);
         let stat = proc::stat(start.pid);
         let mut image = Image {
+            number,
             memory,
             pid: start.pid,
             start_ns,
@@ -147,7 +151,7 @@ impl Image {
     }
 
     /// Takes events out of the ring until `window` of them wait.
-    fn fill(&mut self, window: usize, span: JobSpan, noticed: &mut Noticed) {
+    fn fill(&mut self, ring: &RingMemory, window: usize, span: JobSpan, noticed: &mut Noticed) {
         let skips = self.gone.is_some() || self.is_stalled(span.now);
         let mut any = false;
         while self.waiting.len() < window {
@@ -157,7 +161,7 @@ impl Image {
         }
         if any {
             self.stalled_ns = None;
-            self.memory.publish_tail();
+            ring.release(self.number, &mut self.memory);
         }
     }
 
@@ -223,11 +227,17 @@ impl<'a> Drain<'a> {
             costs,
             sums: Sums::default(),
             noticed: Noticed::default(),
+            without_space: BTreeSet::new(),
         }
     }
 
     pub(super) fn sums(&self) -> Sums {
         self.sums
+    }
+
+    /// Processes that took a slot which could not be read.
+    pub(super) fn without_space(&self) -> usize {
+        self.without_space.len()
     }
 
     pub(super) fn noticed(&mut self) -> &mut Noticed {
@@ -264,12 +274,14 @@ impl<'a> Drain<'a> {
             if self.images.contains_key(&number) {
                 continue;
             }
-            // Without address space for it, the process is not observed.
-            let Ok(memory) = self.ring.slot(number) else { continue };
+            let Ok(memory) = self.ring.slot(number) else {
+                self.without_space.insert(number);
+                continue;
+            };
             let Some(start) = memory.start() else { continue };
             self.noticed.start(&start, self.origin);
             let parent = start.parent;
-            let mut image = Image::new(memory, start, self.origin);
+            let mut image = Image::new(number, memory, start, self.origin);
             image.maps = self.images.values().any(|other| other.pid == parent && other.maps);
             // `exec` ends the image before.
             for other in self.images.values_mut().filter(|other| other.pid == image.pid) {
@@ -293,7 +305,7 @@ impl<'a> Drain<'a> {
         let window = (WINDOWS / self.images.len().max(1)).clamp(64, WINDOW);
         let mut order = BinaryHeap::new();
         for (number, image) in &mut self.images {
-            image.fill(window, span, &mut self.noticed);
+            image.fill(self.ring, window, span, &mut self.noticed);
             order.extend(image.next_ns().map(|at_ns| Reverse((at_ns, *number))));
         }
         while let Some(Reverse((_, number))) = order.pop() {
@@ -340,7 +352,7 @@ impl<'a> Drain<'a> {
                 (_, None) => {}
             }
             if image.waiting.len() < window / 2 {
-                image.fill(window, span, &mut self.noticed);
+                image.fill(self.ring, window, span, &mut self.noticed);
             }
         }
     }
@@ -397,6 +409,8 @@ impl<'a> Drain<'a> {
         for image in self.images.values_mut() {
             let at_ns = now.saturating_sub(self.origin);
             image.gone.get_or_insert(Gone { at_ns, signal: None });
+            // One that still runs can write faster than it is read.
+            image.memory.end_here();
         }
         self.round(sink, now, u64::MAX);
         for (_, image) in std::mem::take(&mut self.images) {

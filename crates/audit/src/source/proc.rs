@@ -64,6 +64,12 @@ pub(super) fn io(pid: u32) -> Option<IoBytes> {
     Some(IoBytes { copied: field(&text, "rchar:")?, issued: field(&text, "read_bytes:")? })
 }
 
+/// Seccomp filters that a process is under. `None`: the kernel does not say so (before Linux 5.9).
+pub(super) fn seccomp_filters(pid: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    u32::try_from(field(&text, "Seccomp_filters:")?).ok()
+}
+
 /// The number after a name at the beginning of a line.
 pub(super) fn field(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
