@@ -213,8 +213,8 @@ pub enum TextKind {
     Note = 3,
     /// The path of a folder that is listed.
     Folder = 4,
-    /// The program that process `file` executes. In the slot of that process before `execve`, or in that of its
-    /// parent.
+    /// The program that process `file` executes. In the slot of that process before `execve`, where `file` is 0, or in
+    /// that of its parent. Empty: it could not be executed.
     Program = 5,
 }
 

@@ -165,8 +165,9 @@ unsafe fn enter(fd: isize, control: *const Control, executed: u32, page: *mut At
     *PROGRAM.memory.get() = RingMemory { control, slot };
     let pid = raw::getpid();
     let header = &*slot;
-    header.pid.store(pid, Relaxed);
-    header.parent.store(raw::getppid(), Relaxed);
+    let (number, parent) = numbers(pid);
+    header.pid.store(number, Relaxed);
+    header.parent.store(parent, Relaxed);
     header.executed.store(executed, Relaxed);
     header.rank.store(*PROGRAM.rank.get(), Relaxed);
     header.ranks.store(*PROGRAM.ranks.get(), Relaxed);
@@ -177,6 +178,30 @@ unsafe fn enter(fd: isize, control: *const Control, executed: u32, page: *mut At
     header.started_ns.store(raw::now(), Release);
     (*page).store(pid, Release);
     true
+}
+
+/// The numbers of this process and of its parent as feedline sees them: in another PID namespace, /proc has those.
+unsafe fn numbers(pid: u32) -> (u32, u32) {
+    let mut text = [0; 512];
+    let fd = raw::open(c"/proc/self/stat".as_ptr().cast(), libc::O_RDONLY);
+    let length = if fd < 0 { 0 } else { raw::read(fd, &mut text) };
+    if fd >= 0 {
+        raw::close(fd);
+    }
+    let text = text.get(..usize::try_from(length).unwrap_or(0)).unwrap_or(&[]);
+    // `NUMBER (NAME) STATE PARENT`; the name can contain anything.
+    let end = text.iter().rposition(|byte| *byte == b')').unwrap_or(0);
+    let parent = text.get(end..).and_then(|rest| rest.split(|byte| *byte == b' ').nth(2));
+    match (number(text), parent.map(number)) {
+        (0, _) | (_, None) => (pid, raw::getppid()),
+        (own, Some(parent)) => (own, parent),
+    }
+}
+
+/// The digits at the beginning.
+fn number(text: &[u8]) -> u32 {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
+    digits.fold(0, |sum: u32, digit| sum.wrapping_mul(10).wrapping_add(u32::from(digit - b'0')))
 }
 
 /// The command line, from /proc: constructors of others may call hooks before the library's own has seen the
@@ -200,9 +225,8 @@ unsafe fn filters() -> u32 {
     let length = raw::read(fd, &mut text);
     raw::close(fd);
     let text = text.get(..usize::try_from(length).unwrap_or(0)).unwrap_or(&[]);
-    let digits = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Seccomp_filters:"));
-    let add = |sum: u32, digit: &u8| sum.wrapping_mul(10).wrapping_add(u32::from(digit - b'0'));
-    digits.map_or(0, |text| text.iter().filter(|byte| byte.is_ascii_digit()).fold(0, add))
+    let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Seccomp_filters:\t"));
+    line.map_or(0, number)
 }
 
 /// Ends the observation of this process and of its forks, as it is about to restrict its system calls: those of the

@@ -19,6 +19,8 @@ use crate::layout::{Op, TextKind};
 /// Events that are held of one process, and of all of them.
 const WINDOW: usize = 4096;
 const WINDOWS: usize = 256 << 10;
+/// Processes whose whole rings may stay in memory: with more of them, what was read is given back.
+const WHOLE_RINGS: usize = 16;
 /// Processes that are looked up in /proc in one round.
 const LOOKUPS: usize = 256;
 /// An event that a living process does not complete within this time is skipped: its thread has left the call.
@@ -110,6 +112,22 @@ pub(super) struct Drain<'a> {
     without_space: BTreeSet<usize>,
 }
 
+/// What one process may use of the memory of feedline, and of its own ring.
+#[derive(Clone, Copy, Debug)]
+struct RingShare {
+    /// Events that are held.
+    window: usize,
+    /// Whether memory of the ring is given back.
+    gives_back: bool,
+}
+
+impl RingShare {
+    fn of(processes: usize) -> RingShare {
+        let window = (WINDOWS / processes.max(1)).clamp(64, WINDOW);
+        RingShare { window, gives_back: processes > WHOLE_RINGS }
+    }
+}
+
 /// The start of the job and the present, of the clock.
 #[derive(Clone, Copy, Debug)]
 struct JobSpan {
@@ -150,18 +168,18 @@ impl Image {
         self.waiting.peek().map(|next| next.0.at_ns)
     }
 
-    /// Takes events out of the ring until `window` of them wait.
-    fn fill(&mut self, ring: &RingMemory, window: usize, span: JobSpan, noticed: &mut Noticed) {
+    /// Takes events out of the ring until its share of them waits.
+    fn fill(&mut self, ring: &RingMemory, share: RingShare, span: JobSpan, noticed: &mut Noticed) {
         let skips = self.gone.is_some() || self.is_stalled(span.now);
         let mut any = false;
-        while self.waiting.len() < window {
+        while self.waiting.len() < share.window {
             let Some(entry) = self.memory.next(skips) else { break };
             any = true;
             self.take(entry, span, noticed);
         }
         if any {
             self.stalled_ns = None;
-            ring.release(self.number, &mut self.memory);
+            ring.release(self.number, &mut self.memory, share.gives_back);
         }
     }
 
@@ -302,16 +320,16 @@ impl<'a> Drain<'a> {
         self.look(now.saturating_sub(self.origin));
         let horizon_ns = horizon.saturating_sub(self.origin);
         let span = JobSpan { origin: self.origin, now };
-        let window = (WINDOWS / self.images.len().max(1)).clamp(64, WINDOW);
+        let share = RingShare::of(self.images.len());
         let mut order = BinaryHeap::new();
         for (number, image) in &mut self.images {
-            image.fill(self.ring, window, span, &mut self.noticed);
+            image.fill(self.ring, share, span, &mut self.noticed);
             order.extend(image.next_ns().map(|at_ns| Reverse((at_ns, *number))));
         }
         while let Some(Reverse((_, number))) = order.pop() {
             let limit = order.peek().map_or(u64::MAX, |next| next.0.0);
             let Some(mut image) = self.images.remove(&number) else { continue };
-            self.pass(sink, &mut image, limit.min(horizon_ns), window, span);
+            self.pass(sink, &mut image, limit.min(horizon_ns), share, span);
             // A refilled window can begin before the limit again: then it is its turn once more.
             order.extend(image.next_ns().filter(|at| *at <= horizon_ns).map(|at| Reverse((at, number))));
             self.images.insert(number, image);
@@ -326,7 +344,7 @@ impl<'a> Drain<'a> {
         sink: &mut dyn EventSink,
         image: &mut Image,
         limit_ns: u64,
-        window: usize,
+        share: RingShare,
         span: JobSpan,
     ) {
         while image.next_ns().is_some_and(|at| at <= limit_ns) {
@@ -351,8 +369,8 @@ impl<'a> Drain<'a> {
                 // What an image wrote before its start.
                 (_, None) => {}
             }
-            if image.waiting.len() < window / 2 {
-                image.fill(self.ring, window, span, &mut self.noticed);
+            if image.waiting.len() < share.window / 2 {
+                image.fill(self.ring, share, span, &mut self.noticed);
             }
         }
     }

@@ -105,10 +105,20 @@ impl RingMemory {
         Ok(SlotMemory { memory, tail: 0, released: 0, end: None })
     }
 
-    /// Removes consumed events of a slot from the memory, and lets its process use their place.
-    pub(super) fn release(&self, number: usize, slot: &mut SlotMemory) {
-        let end = slot.tail - slot.tail % EVENTS_PER_PAGE;
-        let mut at = slot.released;
+    /// Lets the process of a slot use the place of consumed events. With `gives_back`, their pages leave the memory
+    /// before; the process pays for new ones.
+    pub(super) fn release(&self, number: usize, slot: &mut SlotMemory, gives_back: bool) {
+        let mut end = slot.tail;
+        if gives_back {
+            end = end - end % EVENTS_PER_PAGE;
+            self.give_back(number, slot.released.next_multiple_of(EVENTS_PER_PAGE), end);
+        }
+        slot.released = slot.released.max(end);
+        slot.header().tail.store(slot.released, Release);
+    }
+
+    /// Takes the pages of events out of the memory.
+    fn give_back(&self, number: usize, mut at: u64, end: u64) {
         while at < end {
             let index = at % EVENTS as u64;
             let count = (end - at).min(EVENTS as u64 - index);
@@ -117,8 +127,6 @@ impl RingMemory {
             self.punch(offset, count as usize * EVENT_BYTES);
             at += count;
         }
-        slot.released = end;
-        slot.header().tail.store(end, Release);
     }
 
     /// Takes a part of the file out of the memory. Returns whether it reads as zeros from now on.
@@ -494,9 +502,11 @@ mod tests {
             assert_eq!(asked(&slot.next(false)), Some(position as u64));
             assert_eq!(slot.next(false), None);
         }
-        writer.ring.release(3, &mut slot);
+        writer.ring.release(3, &mut slot, true);
         // Whole pages only.
         assert_eq!(writer.header().tail.load(Relaxed), EVENTS as u64);
+        writer.ring.release(3, &mut slot, false);
+        assert_eq!(writer.header().tail.load(Relaxed), EVENTS as u64 + 10);
     }
 
     #[test]
@@ -556,7 +566,7 @@ mod tests {
             let entries = std::iter::from_fn(|| slot.next(true)).take(2 * EVENTS).count();
             assert!(entries <= EVENTS, "{entries}");
         }
-        writer.ring.release(3, &mut slot);
+        writer.ring.release(3, &mut slot, true);
         writer.ring.free(3);
         assert!(writer.ring.claimed().is_empty());
         assert!(writer.ring.slot(3).unwrap().start().is_none());

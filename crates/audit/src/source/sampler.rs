@@ -297,10 +297,15 @@ impl SamplerThread {
 
     /// Finds out about processes of the job that have no slot.
     fn find_unseen(&mut self) {
-        let watch = locked(&self.shared.watch);
+        let has_slot = {
+            // Released before files of a process are read: the kernel may not return from one that hangs.
+            let watch = locked(&self.shared.watch);
+            let members = self.tree.members().keys().copied();
+            members.filter(|pid| watch.slots.contains(pid)).collect::<HashSet<u32>>()
+        };
         for (pid, member) in self.tree.members() {
             let is_due = member.scans >= SCANS_UNSEEN && !member.stat.is_dead();
-            if !is_due || watch.slots.contains(pid) {
+            if !is_due || has_slot.contains(pid) {
                 continue;
             }
             if !self.inspected.insert(*pid) {

@@ -4,6 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -54,8 +55,15 @@ fn places() -> Vec<PathBuf> {
     let temporary = std::env::temp_dir();
     let fixed = ["/dev/shm".into(), temporary, "/tmp".into(), "/var/tmp".into()];
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let (large, small) = fixed.into_iter().chain(own).partition::<Vec<_>, _>(|place| has_room(place));
+    let all = fixed.into_iter().chain(own).filter(|place| is_listable(place));
+    let (large, small) = all.partition::<Vec<_>, _>(|place| has_room(place));
     large.into_iter().chain(small).collect()
+}
+
+/// Whether a path below this one can be an entry of `LD_PRELOAD`: the loader separates and replaces parts of others.
+fn is_listable(place: &Path) -> bool {
+    let is_special = |byte: &u8| byte.is_ascii_whitespace() || [b':', b'$'].contains(byte);
+    place.is_absolute() && !place.as_os_str().as_bytes().iter().any(is_special)
 }
 
 /// Whether the files of a session are little compared to what is free: a job may need the rest.
@@ -240,6 +248,14 @@ mod tests {
         let variables = session.environment("/r", |_| None);
         assert_eq!((find(&variables, "PYTHONPATH"), find(&variables, PYTHON_VARIABLE)), (None, None));
         assert_eq!(fs::read(&session.library).unwrap(), LIBRARY);
+    }
+
+    #[test]
+    fn places_that_a_list_cannot_hold_are_left_out() {
+        assert!(is_listable(Path::new("/var/tmp")));
+        for place in ["tmp", "/a b", "/a:b", "/$LIB"] {
+            assert!(!is_listable(Path::new(place)), "{place}");
+        }
     }
 
     #[test]

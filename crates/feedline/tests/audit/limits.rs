@@ -118,3 +118,37 @@ print(seen, sum(codes))";
     assert!((4096..=4201).contains(&processes), "{processes}");
     is_named(&seen, &format!("{} processes", 4201 - processes), "too many");
 }
+
+#[test]
+fn sixty_four_processes_share_little_memory_with_feedline() {
+    const MOST_MEMORY: u64 = 256 << 20;
+    let dir = Dir::new();
+    dir.write("x", "text");
+    // Each makes as many events as fit into 2 MiB, and stays until the memory was measured.
+    let program = "import os, re, time
+ends, go = os.pipe(), os.pipe()
+for number in range(64):
+    if os.fork() == 0:
+        os.close(go[1])
+        fd = os.open('x', os.O_RDONLY)
+        for _ in range(30000):
+            os.pread(fd, 4, 0)
+        os.write(ends[1], b'x')
+        os.read(go[0], 1)
+        os._exit(0)
+seen = 0
+while seen < 64:
+    seen += len(os.read(ends[0], 64))
+time.sleep(1)
+ring = os.environ['FEEDLINE_AUDIT_RING']
+status = open('/proc/%s/status' % ring.split('/')[2]).read()
+print(os.stat(ring).st_blocks * 512, int(re.search('VmHWM:\\s+(\\d+)', status).group(1)) << 10)
+os.close(go[1])
+[os.wait() for _ in range(64)]";
+    let done = super::audit(&dir, &[PYTHON, "-c", program]).run().exits(0);
+    let seen = super::observed(&dir, &done);
+    assert_eq!(read_by(&seen, "python"), (64, 64 * 30_000 * 4));
+    let bytes: Vec<u64> = done.stdout.split_ascii_whitespace().map(|word| word.parse().unwrap()).collect();
+    assert!(bytes[0] < 32 << 20, "{} MiB are shared with the job", bytes[0] >> 20);
+    assert!(bytes[1] < MOST_MEMORY, "feedline used {} MiB", bytes[1] >> 20);
+}

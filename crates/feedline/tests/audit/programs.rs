@@ -72,6 +72,16 @@ fn cancelled_threads_and_exceptions_unwind() {
 }
 
 #[test]
+fn a_storm_of_threads_forks_and_signals() {
+    let dir = folder();
+    let program = compiled(&dir, "storm.c", "gcc", &["-lpthread"]);
+    let seen = same(&dir, &[&program, "x"], &[]);
+    // 100 forks of its own, and 175 programs.
+    assert!(seen["processes"].as_array().unwrap().len() > 200);
+    assert_eq!(seen["coverage"]["unseen"].as_array().unwrap().len(), 0, "{}", seen["coverage"]);
+}
+
+#[test]
 fn restricted_system_calls() {
     let dir = Dir::new();
     let program = compiled(&dir, "seccomp.c", "gcc", &[]);
