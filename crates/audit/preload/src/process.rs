@@ -15,9 +15,10 @@ use crate::layout::{COMMAND_BYTES, Control, SlotHeader, TextKind};
 use crate::raw;
 use crate::ring::{self, RESERVED, RingMemory};
 
-/// Values of the page of a process that is not observed: just forked, and being set up or given up.
+/// Values of the page of a process that is not observed: just forked, and being set up or given up. No numbers of
+/// processes: the first one of a PID namespace is 1.
 const FORKED: u32 = 0;
-const SILENT: u32 = 1;
+const SILENT: u32 = u32::MAX;
 
 /// What stays the same in all forks of a program.
 struct Program {
@@ -88,14 +89,7 @@ impl Observed {
     pub(crate) fn is_itself(self) -> bool {
         let block = raw::thread();
         // SAFETY: the block belongs to this thread, and to the child that runs in its place.
-        unsafe {
-            if (*block).vforked == 0 {
-                return true;
-            }
-            let is_itself = raw::getpid() == self.pid;
-            (*block).vforked = u32::from(!is_itself);
-            is_itself
-        }
+        unsafe { (*block).vforked == 0 || raw::getpid() == self.pid }
     }
 
     #[inline(always)]

@@ -17,7 +17,8 @@ pub(crate) struct ThreadBlock {
     generation: u32,
     /// Not 0 while this thread looks for a real function.
     pub(crate) resolving: u32,
-    /// Not 0 after this thread called `vfork`, in the child and until the next hook in the parent.
+    /// Not 0 after this thread called `vfork`, in the child and in the parent. It stays, because a signal can come
+    /// between the hook and the call.
     pub(crate) vforked: u32,
 }
 

@@ -149,6 +149,7 @@ os.close(go[1])
     let seen = super::observed(&dir, &done);
     assert_eq!(read_by(&seen, "python"), (64, 64 * 30_000 * 4));
     let bytes: Vec<u64> = done.stdout.split_ascii_whitespace().map(|word| word.parse().unwrap()).collect();
-    assert!(bytes[0] < 32 << 20, "{} MiB are shared with the job", bytes[0] >> 20);
+    // Whole rings of the first 16, and pages of the others: less than all events of all of them.
+    assert!(bytes[0] < 80 << 20, "{} MiB are shared with the job", bytes[0] >> 20);
     assert!(bytes[1] < MOST_MEMORY, "feedline used {} MiB", bytes[1] >> 20);
 }

@@ -147,23 +147,25 @@ fn a_tiny_shared_memory_is_left_to_the_job() {
     assert_eq!(read_by(&seen, "cat"), (1, 4));
 }
 
+/// Two ranks by `torchrun`: Debian's version of PyTorch does not know how Python 3.11 treats flags.
+const LAUNCHER: &str = "import torch.distributed.run as run
+from torch.distributed.elastic.multiprocessing import Std
+Std.from_str = classmethod(lambda cls, text: cls.NONE)
+run.main(['--standalone', '--nproc_per_node', '2', 'rank.py'])";
+
 #[test]
 fn ranks_of_torchrun() {
     let dir = Dir::new();
     dir.write("x", "text");
-    dir.write(
-        "rank.py",
-        "import os, torch.distributed as d
+    let rank = "import torch.distributed as d
 d.init_process_group('gloo')
 open('x').read()
 d.barrier()
-print(end='done\\n')
-",
-    );
-    let job = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "rank.py"];
-    // The launcher writes ports and times to stderr.
-    let seen = same(&dir, &["sh", "-c", &format!("exec {PYTHON} {} 2>/dev/null", job.join(" "))], &[]);
-    assert_eq!(read_by(&seen, "rank.py").1, 8, "{}", seen["processes"]);
+print('done')";
+    dir.write("rank.py", rank);
+    dir.write("launcher.py", LAUNCHER);
+    let seen = same(&dir, &[PYTHON, "launcher.py"], &[]);
+    assert_eq!(read_by(&seen, "rank.py"), (2, 8));
 }
 
 #[test]
@@ -225,7 +227,7 @@ fn a_set_uid_program_is_named() {
     let flags = ["audit", "--results", "results", "--name", "job", "--"];
     let done = dir.feedline_unprivileged(&flags).args(&job).run().exits(0);
     assert_eq!(done.stdout, "0\n");
-    is_named(&observed(&dir, &done), "other-sleep", "set-uid");
+    is_named(&observed(&dir, &done), "other-sleep", "another user");
 }
 
 #[test]
@@ -243,6 +245,6 @@ fn what_the_job_inherits_is_the_same() {
 fn a_job_is_not_started_if_its_result_cannot_be_written() {
     let dir = Dir::new();
     dir.write("results", "a file");
-    let done = audit(&dir, &["touch", "started"]).run().exits(3);
+    let done = audit(&dir, &["touch", "started"]).run().exits(2);
     assert!(!dir.path("started").exists(), "{}", done.stderr);
 }
