@@ -219,7 +219,12 @@ impl Image {
 
     /// Notices that the process is gone.
     fn look_up(&mut self, now_ns: u64) {
-        let stat = proc::stat(self.pid).filter(|stat| Some(stat.started) == self.identity);
+        let known = proc::stat(self.pid);
+        if known.is_none() && proc::exists(self.pid) {
+            // Hidden, or this process has no free descriptor: it may go on writing.
+            return;
+        }
+        let stat = known.filter(|stat| Some(stat.started) == self.identity);
         if self.gone.is_none() && stat.is_none_or(|stat| stat.is_dead()) {
             let signal = stat.and_then(|stat| stat.signal);
             self.gone = Some(Gone { at_ns: self.exit_ns.unwrap_or(now_ns), signal });

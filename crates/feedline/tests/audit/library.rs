@@ -72,3 +72,24 @@ fn no_code_can_panic_and_an_old_c_library_is_enough() {
     // The first one of 64-bit ARM, and that of CentOS 7.
     assert!(newest <= vec![2, 17], "the library needs glibc {newest:?}");
 }
+
+/// Packages of a lock file that come from elsewhere: name, version, checksum.
+fn packages(lock: &'static str) -> Vec<Vec<&'static str>> {
+    let lines = |package: &'static str| -> Vec<&'static str> {
+        let keys = ["name = ", "version = ", "checksum = "];
+        package.lines().filter(|line| keys.iter().any(|key| line.starts_with(key))).collect()
+    };
+    lock.split("[[package]]").skip(1).map(lines).filter(|package| package.len() == 3).collect()
+}
+
+#[test]
+fn the_library_is_built_from_what_the_workspace_has_fetched() {
+    let workspace = packages(include_str!("../../../../Cargo.lock"));
+    let library = packages(include_str!("../../../audit/preload/Cargo.lock"));
+    assert!(!library.is_empty());
+    let missing: Vec<_> = library.iter().filter(|package| !workspace.contains(package)).collect();
+    assert!(
+        missing.is_empty(),
+        "cargo update -p NAME --precise VERSION in crates/audit/preload: {missing:?}"
+    );
+}
