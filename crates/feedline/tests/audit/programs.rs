@@ -88,7 +88,8 @@ fn restricted_system_calls() {
     let run = ["/bin/sh", "-c", "cat /etc/hostname; exit 7"];
     for (kind, code) in [("prctl", 4), ("call", 4), ("strict", 0), ("probe", 4), ("exec", 7)] {
         let dir = Dir::new();
-        let job = [&[&program, kind], if kind == "exec" { &run[..] } else { &[] }].concat();
+        let more = if kind == "exec" { &run[..] } else { &[] };
+        let job = [&[program.as_str(), kind], more].concat();
         let seen = same(&dir, &job, &[]);
         assert_eq!(seen["exit"]["code"], code, "{kind}");
         let notes = seen["coverage"]["notes"].to_string();
