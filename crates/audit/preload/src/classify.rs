@@ -49,8 +49,8 @@ pub(crate) fn look(fd: i32) -> Option<FileNumbers> {
 }
 
 /// Asks the kernel about a path in a folder, and does not follow a link.
-pub(crate) unsafe fn look_at(folder: i32, path: *const u8) -> Option<FileNumbers> {
-    ask(folder, path, libc::AT_SYMLINK_NOFOLLOW).ok()
+pub(crate) unsafe fn look_at(folder: i32, path: *const u8) -> Result<FileNumbers, i32> {
+    ask(folder, path, libc::AT_SYMLINK_NOFOLLOW)
 }
 
 unsafe fn ask(folder: i32, path: *const u8, flags: i32) -> Result<FileNumbers, i32> {

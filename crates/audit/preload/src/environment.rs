@@ -122,8 +122,9 @@ struct Wanted {
 fn starts_with_sanitizer(list: &[u8]) -> bool {
     let first =
         list.split(|byte| *byte == b':' || *byte == b' ').find(|part| !part.is_empty()).unwrap_or(&[]);
+    let name = first.rsplit(|byte| *byte == b'/').next().unwrap_or(&[]);
     let names: [&[u8]; 4] = [b"asan", b"tsan", b"msan", b"lsan"];
-    first.windows(4).any(|part| names.contains(&part))
+    name.windows(4).any(|part| names.contains(&part))
 }
 
 impl Wanted {

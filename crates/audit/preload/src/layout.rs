@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 /// "feedline" as bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"feedline");
 /// Changes with every change of this file. A library of another version stays silent.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The environment variable with the path of the memfd, `/proc/PID/fd/N`. Without it, the library passes calls
 /// through.
@@ -45,8 +45,10 @@ pub const fn slot_offset(number: usize) -> usize {
     CONTROL_BYTES + number * SLOT_BYTES
 }
 
-/// The length of the memfd. It is sparse: only what processes write to takes memory.
-pub const RING_BYTES: usize = slot_offset(SLOTS);
+/// The length of a memfd with this number of slots. It is sparse: only what processes write to takes memory.
+pub const fn ring_bytes(slots: usize) -> usize {
+    slot_offset(slots)
+}
 
 /// States of a slot.
 pub const FREE: u32 = 0;
@@ -63,8 +65,13 @@ pub struct Control {
     pub sample_bits: AtomicU32,
     /// A futex: incremented by marks that begin or end an epoch, and when a ring is half full.
     pub wake: AtomicU32,
-    /// Processes that found no free slot.
+    /// Processes that could not take a slot.
     pub refused: AtomicU32,
+    /// The number of slots, at most [`SLOTS`].
+    pub slots: AtomicU32,
+    /// Seccomp filters that feedline itself is under. A process with more of them is not observed: they may end it for
+    /// a system call of the library.
+    pub filters: AtomicU32,
     /// [`FREE`] or [`CLAIMED`].
     pub states: [AtomicU32; SLOTS],
 }
@@ -206,8 +213,8 @@ pub enum TextKind {
     Note = 3,
     /// The path of a folder that is listed.
     Folder = 4,
-    /// The program that process `file` executes. In the slot of that process before `execve`, or in that of its
-    /// parent.
+    /// The program that process `file` executes. In the slot of that process before `execve`, where `file` is 0, or in
+    /// that of its parent. Empty: it could not be executed.
     Program = 5,
 }
 

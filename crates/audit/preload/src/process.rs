@@ -11,13 +11,14 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 
 use crate::environment::{self, Kept};
-use crate::layout::{COMMAND_BYTES, Control, SlotHeader};
+use crate::layout::{COMMAND_BYTES, Control, SlotHeader, TextKind};
 use crate::raw;
 use crate::ring::{self, RESERVED, RingMemory};
 
-/// Values of the page of a process that is not observed: just forked, and being set up or given up.
+/// Values of the page of a process that is not observed: just forked, and being set up or given up. No numbers of
+/// processes: the first one of a PID namespace is 1.
 const FORKED: u32 = 0;
-const SILENT: u32 = 1;
+const SILENT: u32 = u32::MAX;
 
 /// What stays the same in all forks of a program.
 struct Program {
@@ -88,14 +89,7 @@ impl Observed {
     pub(crate) fn is_itself(self) -> bool {
         let block = raw::thread();
         // SAFETY: the block belongs to this thread, and to the child that runs in its place.
-        unsafe {
-            if (*block).vforked == 0 {
-                return true;
-            }
-            let is_itself = raw::getpid() == self.pid;
-            (*block).vforked = u32::from(!is_itself);
-            is_itself
-        }
+        unsafe { (*block).vforked == 0 || raw::getpid() == self.pid }
     }
 
     #[inline(always)]
@@ -130,10 +124,18 @@ unsafe fn set_up() -> Option<*mut AtomicU32> {
 }
 
 unsafe fn set_up_with(fd: isize) -> Option<*mut AtomicU32> {
-    if !ring::is_large_enough(fd) {
+    let control = ring::map_control(fd)?;
+    if filters() > (*control).filters.load(Relaxed) {
         return None;
     }
-    let control = ring::map_control(fd)?;
+    let page = make_page(fd, control);
+    if page.is_none() {
+        (*control).refused.fetch_add(1, Relaxed);
+    }
+    page
+}
+
+unsafe fn make_page(fd: isize, control: *const Control) -> Option<*mut AtomicU32> {
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let reserved = raw::mmap(0, RESERVED, libc::PROT_NONE, anonymous | libc::MAP_NORESERVE, -1, 0);
     let both = libc::PROT_READ | libc::PROT_WRITE;
@@ -157,8 +159,9 @@ unsafe fn enter(fd: isize, control: *const Control, executed: u32, page: *mut At
     *PROGRAM.memory.get() = RingMemory { control, slot };
     let pid = raw::getpid();
     let header = &*slot;
-    header.pid.store(pid, Relaxed);
-    header.parent.store(raw::getppid(), Relaxed);
+    let (number, parent) = numbers(pid);
+    header.pid.store(number, Relaxed);
+    header.parent.store(parent, Relaxed);
     header.executed.store(executed, Relaxed);
     header.rank.store(*PROGRAM.rank.get(), Relaxed);
     header.ranks.store(*PROGRAM.ranks.get(), Relaxed);
@@ -171,6 +174,30 @@ unsafe fn enter(fd: isize, control: *const Control, executed: u32, page: *mut At
     true
 }
 
+/// The numbers of this process and of its parent as feedline sees them: in another PID namespace, /proc has those.
+unsafe fn numbers(pid: u32) -> (u32, u32) {
+    let mut text = [0; 512];
+    let fd = raw::open(c"/proc/self/stat".as_ptr().cast(), libc::O_RDONLY);
+    let length = if fd < 0 { 0 } else { raw::read(fd, &mut text) };
+    if fd >= 0 {
+        raw::close(fd);
+    }
+    let text = text.get(..usize::try_from(length).unwrap_or(0)).unwrap_or(&[]);
+    // `NUMBER (NAME) STATE PARENT`; the name can contain anything.
+    let end = text.iter().rposition(|byte| *byte == b')').unwrap_or(0);
+    let parent = text.get(end..).and_then(|rest| rest.split(|byte| *byte == b' ').nth(2));
+    match (number(text), parent.map(number)) {
+        (0, _) | (_, None) => (pid, raw::getppid()),
+        (own, Some(parent)) => (own, parent),
+    }
+}
+
+/// The digits at the beginning.
+fn number(text: &[u8]) -> u32 {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
+    digits.fold(0, |sum: u32, digit| sum.wrapping_mul(10).wrapping_add(u32::from(digit - b'0')))
+}
+
 /// The command line, from /proc: constructors of others may call hooks before the library's own has seen the
 /// arguments.
 unsafe fn read_command() {
@@ -180,6 +207,37 @@ unsafe fn read_command() {
         *PROGRAM.command_bytes.get() = usize::try_from(length).unwrap_or(0);
         raw::close(fd);
     }
+}
+
+/// Seccomp filters that this process is under, as far as the kernel says so.
+unsafe fn filters() -> u32 {
+    let mut text = [0; 4096];
+    let fd = raw::open(c"/proc/self/status".as_ptr().cast(), libc::O_RDONLY);
+    if fd < 0 {
+        return 0;
+    }
+    let length = raw::read(fd, &mut text);
+    raw::close(fd);
+    let text = text.get(..usize::try_from(length).unwrap_or(0)).unwrap_or(&[]);
+    let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Seccomp_filters:\t"));
+    line.map_or(0, number)
+}
+
+/// Ends the observation of this process and of its forks, as it is about to restrict its system calls: those of the
+/// library could end it. Returns what [`come_back`] needs if that fails.
+pub(crate) unsafe fn leave() -> *mut AtomicU32 {
+    let page = PAGE.load(Acquire);
+    if let Some(process) = current() {
+        let text = b"a process restricts its system calls (seccomp) and is not observed from then on";
+        process.memory().text(TextKind::Note, 0, 0, process.tid(), text);
+    }
+    PAGE.store((&raw const NOT_OBSERVED).cast_mut(), Release);
+    page
+}
+
+/// The process did not restrict its system calls.
+pub(crate) fn come_back(page: *mut AtomicU32) {
+    PAGE.store(page, Release);
 }
 
 /// The first call in a child of a fork: takes a slot in place of the parent's.
@@ -199,6 +257,7 @@ fn forked() -> Option<Observed> {
             raw::close(fd);
         }
         if !entered {
+            (*memory.control).refused.fetch_add(1, Relaxed);
             // The parent's slot is not this process's to write to, but a pointer into it must stay valid.
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
             let both = libc::PROT_READ | libc::PROT_WRITE;

@@ -2,6 +2,10 @@
 //! thread, the clock.
 
 use core::arch::{asm, global_asm};
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::Ordering::Relaxed;
 
 use libc::c_long;
 
@@ -13,7 +17,8 @@ pub(crate) struct ThreadBlock {
     generation: u32,
     /// Not 0 while this thread looks for a real function.
     pub(crate) resolving: u32,
-    /// Not 0 after this thread called `vfork`, in the child and until the next hook in the parent.
+    /// Not 0 after this thread called `vfork`, in the child and in the parent. It stays, because a signal can come
+    /// between the hook and the call.
     pub(crate) vforked: u32,
 }
 
@@ -144,12 +149,33 @@ pub(crate) fn set_errno(value: i32) {
     unsafe { *libc::__errno_location() = value }
 }
 
+type ClockFn = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int;
+
+/// The function of the C library itself. Null: not found yet, or there is none.
+static CLOCK: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// Sets the function that tells the time. Not the one that the program would call: another preloaded library may
+/// stand for it, which gives other times, and opens files.
+pub(crate) fn set_clock(address: *mut c_void) {
+    CLOCK.store(address, Relaxed);
+}
+
 /// CLOCK_MONOTONIC.
 #[inline(always)]
 pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes into `time`.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let (clock, to) = (libc::CLOCK_MONOTONIC, &raw mut time);
+    // SAFETY: null or the function of this type, which writes into `time`, as the system call does.
+    unsafe {
+        match core::mem::transmute::<*mut c_void, Option<ClockFn>>(CLOCK.load(Relaxed)) {
+            Some(read) => {
+                read(clock, to);
+            }
+            None => {
+                syscall(libc::SYS_clock_gettime, [clock as usize, to as usize, 0, 0, 0, 0]);
+            }
+        }
+    }
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
@@ -164,10 +190,12 @@ pub(crate) fn getppid() -> u32 {
     unsafe { syscall(libc::SYS_getppid, [0; 6]) as u32 }
 }
 
-/// Opens a file of the library itself.
+/// Opens a file of the library itself. In another PID namespace, its path can be that of anything: it must not wait,
+/// nor become the terminal of the process.
 pub(crate) unsafe fn open(path: *const u8, flags: i32) -> isize {
     let here = libc::AT_FDCWD as isize as usize;
-    syscall(libc::SYS_openat, [here, path as usize, (flags | libc::O_CLOEXEC) as usize, 0, 0, 0])
+    let flags = flags | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
+    syscall(libc::SYS_openat, [here, path as usize, flags as usize, 0, 0, 0])
 }
 
 pub(crate) unsafe fn close(fd: isize) {

@@ -16,11 +16,19 @@ use libc::{
 
 use crate::raw;
 
-// The oldest version of `dlsym`, which every C library has.
+// The oldest versions of these functions, which every C library has.
 #[cfg(target_arch = "x86_64")]
-core::arch::global_asm!(".symver dlsym, dlsym@GLIBC_2.2.5");
+core::arch::global_asm!(
+    ".symver dlsym, dlsym@GLIBC_2.2.5",
+    ".symver dlopen, dlopen@GLIBC_2.2.5",
+    ".symver dlerror, dlerror@GLIBC_2.2.5",
+);
 #[cfg(target_arch = "aarch64")]
-core::arch::global_asm!(".symver dlsym, dlsym@GLIBC_2.17");
+core::arch::global_asm!(
+    ".symver dlsym, dlsym@GLIBC_2.17",
+    ".symver dlopen, dlopen@GLIBC_2.17",
+    ".symver dlerror, dlerror@GLIBC_2.17",
+);
 
 /// A function that is found once.
 pub(crate) struct Symbol {
@@ -49,6 +57,10 @@ impl Symbol {
         let errno = raw::errno();
         (*thread).resolving = 1;
         let address = libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr().cast());
+        if address.is_null() {
+            // Or the program would take the error for one of its own.
+            libc::dlerror();
+        }
         (*thread).resolving = 0;
         self.address.store(address, Relaxed);
         raw::set_errno(errno);
@@ -78,8 +90,22 @@ macro_rules! symbols {
             for symbol in [$(&symbol::$name),*] {
                 symbol.get();
             }
+            find_clock();
         }
     };
+}
+
+/// Finds the clock of the C library, whatever other libraries stand for it.
+unsafe fn find_clock() {
+    let thread = raw::thread();
+    (*thread).resolving = 1;
+    let library = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+    let clock = if library.is_null() { null_mut() } else { libc::dlsym(library, c"clock_gettime".as_ptr()) };
+    if clock.is_null() {
+        libc::dlerror();
+    }
+    (*thread).resolving = 0;
+    raw::set_clock(clock);
 }
 
 type Start = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
@@ -250,6 +276,7 @@ symbols! {
     recvfrom: unsafe extern "C" fn(c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t;
     recvmsg: unsafe extern "C" fn(c_int, *mut msghdr, c_int) -> ssize_t;
 
+    prctl: unsafe extern "C" fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int;
     fork: unsafe extern "C" fn() -> pid_t;
     _Fork: unsafe extern "C" fn() -> pid_t;
     vfork: unsafe extern "C" fn() -> pid_t;

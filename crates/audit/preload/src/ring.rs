@@ -6,7 +6,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::layout::{
     CLAIMED, CONTROL_BYTES, CUT, Control, EVENT_BYTES, EVENTS, Event, FREE, HEADER_BYTES, MAGIC, Op,
-    OpTotals, SLOT_BYTES, SLOTS, SlotHeader, TEXT_BYTES, TEXT_PARTS, TextKind, VERSION, slot_offset,
+    OpTotals, SLOT_BYTES, SLOTS, SlotHeader, TEXT_BYTES, TEXT_PARTS, TextKind, VERSION, ring_bytes,
+    slot_offset,
 };
 use crate::raw;
 
@@ -41,8 +42,16 @@ pub(crate) struct Happened {
     pub(crate) result: i64,
 }
 
+/// Whether the memory has this many bytes: touching a page beyond its end would end the process.
+unsafe fn has_bytes(fd: isize, bytes: usize) -> bool {
+    raw::syscall(libc::SYS_lseek, [fd as usize, 0, libc::SEEK_END as usize, 0, 0, 0]) >= bytes as isize
+}
+
 /// Maps the control area and checks that this is the memory of a feedline with the same layout.
 pub(crate) unsafe fn map_control(fd: isize) -> Option<*const Control> {
+    if !has_bytes(fd, CONTROL_BYTES) {
+        return None;
+    }
     let both = libc::PROT_READ | libc::PROT_WRITE;
     let address = raw::mmap(0, CONTROL_BYTES, both, libc::MAP_SHARED, fd, 0);
     if (-4095..=0).contains(&address) {
@@ -50,17 +59,15 @@ pub(crate) unsafe fn map_control(fd: isize) -> Option<*const Control> {
     }
     let control = address as *const Control;
     let known = (*control).magic.load(Acquire) == MAGIC && (*control).version.load(Relaxed) == VERSION;
-    if !known {
+    if !known || !has_bytes(fd, ring_bytes(slots(control))) {
         raw::munmap(address as usize, CONTROL_BYTES);
         return None;
     }
     Some(control)
 }
 
-/// Whether the descriptor is large enough to be the memory: touching a page beyond its end would end the process.
-pub(crate) unsafe fn is_large_enough(fd: isize) -> bool {
-    let end = raw::syscall(libc::SYS_lseek, [fd as usize, 0, libc::SEEK_END as usize, 0, 0, 0]);
-    end >= slot_offset(SLOTS) as isize
+unsafe fn slots(control: *const Control) -> usize {
+    ((*control).slots.load(Relaxed) as usize).min(SLOTS)
 }
 
 /// Takes a free slot and maps it into the range at `reserved`, in place of whatever is there, so that a pointer
@@ -68,11 +75,8 @@ pub(crate) unsafe fn is_large_enough(fd: isize) -> bool {
 pub(crate) unsafe fn claim(fd: isize, control: *const Control, reserved: usize) -> Option<*const SlotHeader> {
     let free = |state: &&AtomicU32| state.load(Relaxed) == FREE;
     let takes = |state: &AtomicU32| state.compare_exchange(FREE, CLAIMED, AcqRel, Relaxed).is_ok();
-    let states = &(*control).states;
-    let Some(number) = states.iter().position(|state| free(&state) && takes(state)) else {
-        (*control).refused.fetch_add(1, Relaxed);
-        return None;
-    };
+    let states = (*control).states.get(..slots(control))?;
+    let number = states.iter().position(|state| free(&state) && takes(state))?;
     let offset = slot_offset(number);
     let start = offset & !(LARGEST_PAGE - 1);
     let before = offset - start;

@@ -12,6 +12,9 @@ mod ranges;
 mod rank;
 mod visits;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, HashMap};
 
 use model::observed::{EpochRow, IoCounts, LoaderRow, Observed, OutsideRow, SiteRow, Visibility};
@@ -371,7 +374,7 @@ impl Aggregate {
                 self.outside(rank, event, false);
                 if let Some(rank) = self.ranks.get_mut(rank) {
                     rank.outside.listings += 1;
-                    rank.folders.insert(folder);
+                    rank.listed(folder);
                 }
             }
             place => {
@@ -564,8 +567,9 @@ fn mark_of(kind: u8) -> Option<Mark> {
 }
 
 fn finish_files(epoch: &mut Epoch, files: &FileTable, bits: u32, paths: Paths) {
-    let figures = epoch.visits.figures(bits, |file| files.path(file, paths));
-    epoch.row.files = figures;
+    // The epoch may wait for counts of the kernel, but not with all of its visits.
+    let visits = std::mem::take(&mut epoch.visits);
+    epoch.row.files = visits.figures(bits, |file| files.path(file, paths));
     if !epoch.mapped.is_empty() {
         let sum = |which: fn(&(u64, u64)) -> u64| Some(epoch.mapped.values().map(which).sum());
         epoch.row.files.mapped_bytes = sum(|mapped| mapped.0);

@@ -10,7 +10,7 @@ use super::visits::FileKey;
 use crate::event::{ProcessEnd, ProcessIndex, ProcessSample, ProcessStart, SeenCall};
 use crate::layout::{CODE, FdKind, Op};
 
-/// Rows of processes in a result; the rest is summed up in the last one.
+/// Rows of processes in a result, and processes that are kept after their end. The rest is summed up in the last row.
 const MOST_ROWS: usize = 4096;
 /// CPU time between two samples that shows that a process is active.
 const ACTIVE_NS: u64 = 1_000_000;
@@ -136,10 +136,31 @@ impl Process {
     }
 }
 
+/// A process, or what remains of one that ended.
+#[derive(Debug)]
+enum Kept {
+    Whole(Box<Process>),
+    /// Its parent.
+    Summed(Option<ProcessIndex>),
+}
+
+impl Kept {
+    fn parent(&self) -> Option<ProcessIndex> {
+        match self {
+            Kept::Whole(process) => process.parent,
+            Kept::Summed(parent) => *parent,
+        }
+    }
+}
+
 /// All processes.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
-    all: Vec<Process>,
+    all: Vec<Kept>,
+    /// Those that are whole.
+    whole: usize,
+    /// The sum of the others.
+    further: Option<Box<ProcessRow>>,
     /// The latest process with a number.
     by_pid: HashMap<u32, ProcessIndex>,
     ranks: usize,
@@ -153,8 +174,7 @@ impl Processes {
         let mut process =
             Process { parent: known, is_alive: true, active_ns: start.start_ns, ..Process::default() };
         let forked = !start.executed;
-        let parent_threads =
-            known.and_then(|parent| self.all.get(parent)).map(|parent| parent.latest.threads);
+        let parent_threads = known.and_then(|parent| self.get(parent)).map(|parent| parent.latest.threads);
         process.row = ProcessRow {
             pid: start.pid,
             parent: start.parent,
@@ -165,25 +185,38 @@ impl Processes {
             parent_threads: parent_threads.filter(|_| forked),
             ..ProcessRow::default()
         };
-        let replaced = before.and_then(|before| self.all.get_mut(before)).filter(|before| before.is_alive);
+        let replaced = before.and_then(|before| self.get_mut(before)).filter(|before| before.is_alive);
         if let Some(replaced) = replaced.filter(|_| start.executed) {
             process.parent = replaced.parent;
         }
-        self.all.push(process);
+        self.all.push(Kept::Whole(Box::new(process)));
+        self.whole += 1;
     }
 
     pub(super) fn end(&mut self, index: ProcessIndex, end: &ProcessEnd) {
-        if let Some(process) = self.all.get_mut(index) {
-            process.end(end);
+        let is_one_too_many = self.whole > MOST_ROWS;
+        let Some(kept) = self.all.get_mut(index) else { return };
+        let Kept::Whole(process) = kept else { return };
+        process.end(end);
+        if is_one_too_many && process.rank.is_none() {
+            add_row(self.further.get_or_insert_default(), &process.row);
+            *kept = Kept::Summed(process.parent);
+            self.whole -= 1;
         }
     }
 
     pub(super) fn get(&self, index: ProcessIndex) -> Option<&Process> {
-        self.all.get(index)
+        match self.all.get(index)? {
+            Kept::Whole(process) => Some(process),
+            Kept::Summed(_) => None,
+        }
     }
 
     pub(super) fn get_mut(&mut self, index: ProcessIndex) -> Option<&mut Process> {
-        self.all.get_mut(index)
+        match self.all.get_mut(index)? {
+            Kept::Whole(process) => Some(process),
+            Kept::Summed(_) => None,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -191,13 +224,17 @@ impl Processes {
     }
 
     pub(super) fn alive(&self) -> usize {
-        self.all.iter().filter(|process| process.is_alive).count()
+        self.whole().filter(|process| process.is_alive).count()
+    }
+
+    fn whole(&self) -> impl Iterator<Item = &Process> {
+        (0..self.all.len()).filter_map(|index| self.get(index))
     }
 
     /// The process becomes a rank, if it is none.
     pub(super) fn make_rank(&mut self, index: ProcessIndex) -> usize {
         let next = self.ranks;
-        let Some(process) = self.all.get_mut(index) else { return 0 };
+        let Some(process) = self.get_mut(index) else { return 0 };
         let rank = *process.rank.get_or_insert(next);
         self.ranks = self.ranks.max(rank + 1);
         rank
@@ -205,19 +242,19 @@ impl Processes {
 
     /// The rank that a process belongs to: the nearest of its ancestors that is one.
     pub(super) fn rank_of(&mut self, index: ProcessIndex) -> Option<usize> {
-        let (when, found) = self.all.get(index)?.found_rank;
+        let (when, found) = self.get(index)?.found_rank;
         if when == self.ranks {
             return found;
         }
         let mut at = Some(index);
         let mut rank = None;
         // Parents have smaller indices, so that this ends.
-        while let Some(process) = at.and_then(|at| self.all.get(at)) {
-            rank = process.rank;
-            at = process.parent.filter(|parent| rank.is_none() && Some(*parent) < at);
+        while let Some((index, kept)) = at.and_then(|at| Some((at, self.all.get(at)?))) {
+            rank = self.get(index).and_then(|process| process.rank);
+            at = kept.parent().filter(|parent| rank.is_none() && *parent < index);
         }
         let ranks = self.ranks;
-        self.all.get_mut(index)?.found_rank = (ranks, rank);
+        self.get_mut(index)?.found_rank = (ranks, rank);
         rank
     }
 
@@ -231,14 +268,14 @@ impl Processes {
     /// The text of a call site: of the process or of an ancestor that it was forked from.
     pub(super) fn ancestors(&self, index: ProcessIndex) -> impl Iterator<Item = ProcessIndex> + '_ {
         std::iter::successors(Some(index), |at| {
-            self.all.get(*at).and_then(|process| process.parent).filter(|parent| parent < at)
+            self.all.get(*at).and_then(Kept::parent).filter(|parent| parent < at)
         })
     }
 
     /// Bytes written into pipes while the rank has no batch yet.
     pub(super) fn early_pipe(&mut self, index: ProcessIndex, event: &SeenCall) {
         let is_pipe_write = event.op == Op::Write && event.kind == FdKind::Pipe as u8;
-        if is_pipe_write && let Some(process) = self.all.get_mut(index) {
+        if is_pipe_write && let Some(process) = self.get_mut(index) {
             process.row.pipe_bytes_early += event.bytes();
         }
     }
@@ -247,23 +284,33 @@ impl Processes {
     pub(super) fn into_rows(mut self) -> Vec<ProcessRow> {
         for index in 0..self.all.len() {
             let rank = self.rank_of(index);
-            if let Some(process) = self.all.get_mut(index) {
+            if let Some(process) = self.get_mut(index) {
                 process.row.rank = rank.map(|rank| rank as u64);
                 process.row.worker = process.worker.map(|worker| worker.number);
             }
         }
-        let mut rows: Vec<ProcessRow> = self.all.into_iter().map(|process| process.row).collect();
-        for row in rows.split_off(rows.len().min(MOST_ROWS)) {
+        let whole = self.all.into_iter().filter_map(|kept| match kept {
+            Kept::Whole(process) => Some(process.row),
+            Kept::Summed(_) => None,
+        });
+        let mut rows: Vec<ProcessRow> = whole.collect();
+        let more = rows.split_off(rows.len().min(MOST_ROWS));
+        for row in more.iter().chain(self.further.as_deref()) {
             if let Some(last) = rows.last_mut() {
                 last.command = "further processes".into();
-                last.all += row.all;
-                last.data += row.data;
-                last.code_opens += row.code_opens;
-                last.end_ns = last.end_ns.max(row.end_ns);
+                add_row(last, row);
             }
         }
         rows
     }
+}
+
+/// Adds what a process did to a row of several.
+fn add_row(sum: &mut ProcessRow, row: &ProcessRow) {
+    sum.all += row.all;
+    sum.data += row.data;
+    sum.code_opens += row.code_opens;
+    sum.end_ns = sum.end_ns.max(row.end_ns);
 }
 
 /// The key of the file that an event concerns.

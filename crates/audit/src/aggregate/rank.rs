@@ -10,6 +10,9 @@ use super::places::Places;
 use super::visits::FileKey;
 use crate::event::ProcessIndex;
 
+/// Folders that are remembered of a rank.
+const MOST_FOLDERS: usize = 500_000;
+
 /// A loader of a rank.
 #[derive(Debug, Default)]
 pub(super) struct RankLoader {
@@ -34,6 +37,13 @@ pub(super) struct RankState {
 }
 
 impl RankState {
+    /// Remembers a folder that is listed outside of epochs.
+    pub(super) fn listed(&mut self, folder: FileKey) {
+        if self.folders.len() < MOST_FOLDERS {
+            self.folders.insert(folder);
+        }
+    }
+
     pub(super) fn new(number: usize, process: ProcessIndex) -> RankState {
         RankState {
             process,

@@ -4,7 +4,7 @@
 //! because threads of a process can write their events in another order than that in which their calls ended.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 
 use super::calibrate::CallCosts;
 use super::clock;
@@ -19,6 +19,8 @@ use crate::layout::{Op, TextKind};
 /// Events that are held of one process, and of all of them.
 const WINDOW: usize = 4096;
 const WINDOWS: usize = 256 << 10;
+/// Processes whose whole rings may stay in memory: with more of them, what was read is given back.
+const WHOLE_RINGS: usize = 16;
 /// Processes that are looked up in /proc in one round.
 const LOOKUPS: usize = 256;
 /// An event that a living process does not complete within this time is skipped: its thread has left the call.
@@ -62,6 +64,7 @@ struct Gone {
 /// One image of a process.
 #[derive(Debug)]
 struct Image {
+    number: usize,
     memory: SlotMemory,
     pid: u32,
     /// From the start of the job.
@@ -105,6 +108,24 @@ pub(super) struct Drain<'a> {
     costs: Option<CallCosts>,
     sums: Sums,
     noticed: Noticed,
+    /// Slots for which this process had no address space: not observed.
+    without_space: BTreeSet<usize>,
+}
+
+/// What one process may use of the memory of feedline, and of its own ring.
+#[derive(Clone, Copy, Debug)]
+struct RingShare {
+    /// Events that are held.
+    window: usize,
+    /// Whether memory of the ring is given back.
+    gives_back: bool,
+}
+
+impl RingShare {
+    fn of(processes: usize) -> RingShare {
+        let window = (WINDOWS / processes.max(1)).clamp(64, WINDOW);
+        RingShare { window, gives_back: processes > WHOLE_RINGS }
+    }
 }
 
 /// The start of the job and the present, of the clock.
@@ -115,10 +136,11 @@ struct JobSpan {
 }
 
 impl Image {
-    fn new(memory: SlotMemory, start: SlotStart, origin: u64) -> Image {
+    fn new(number: usize, memory: SlotMemory, start: SlotStart, origin: u64) -> Image {
         let start_ns = start.started_ns.saturating_sub(origin);
         let stat = proc::stat(start.pid);
         let mut image = Image {
+            number,
             memory,
             pid: start.pid,
             start_ns,
@@ -146,18 +168,18 @@ impl Image {
         self.waiting.peek().map(|next| next.0.at_ns)
     }
 
-    /// Takes events out of the ring until `window` of them wait.
-    fn fill(&mut self, window: usize, span: JobSpan, noticed: &mut Noticed) {
+    /// Takes events out of the ring until its share of them waits.
+    fn fill(&mut self, ring: &RingMemory, share: RingShare, span: JobSpan, noticed: &mut Noticed) {
         let skips = self.gone.is_some() || self.is_stalled(span.now);
         let mut any = false;
-        while self.waiting.len() < window {
+        while self.waiting.len() < share.window {
             let Some(entry) = self.memory.next(skips) else { break };
             any = true;
             self.take(entry, span, noticed);
         }
         if any {
             self.stalled_ns = None;
-            self.memory.publish_tail();
+            ring.release(self.number, &mut self.memory, share.gives_back);
         }
     }
 
@@ -197,7 +219,12 @@ impl Image {
 
     /// Notices that the process is gone.
     fn look_up(&mut self, now_ns: u64) {
-        let stat = proc::stat(self.pid).filter(|stat| Some(stat.started) == self.identity);
+        let known = proc::stat(self.pid);
+        if known.is_none() && proc::exists(self.pid) {
+            // Hidden, or this process has no free descriptor: it may go on writing.
+            return;
+        }
+        let stat = known.filter(|stat| Some(stat.started) == self.identity);
         if self.gone.is_none() && stat.is_none_or(|stat| stat.is_dead()) {
             let signal = stat.and_then(|stat| stat.signal);
             self.gone = Some(Gone { at_ns: self.exit_ns.unwrap_or(now_ns), signal });
@@ -223,11 +250,17 @@ impl<'a> Drain<'a> {
             costs,
             sums: Sums::default(),
             noticed: Noticed::default(),
+            without_space: BTreeSet::new(),
         }
     }
 
     pub(super) fn sums(&self) -> Sums {
         self.sums
+    }
+
+    /// Processes that took a slot which could not be read.
+    pub(super) fn without_space(&self) -> usize {
+        self.without_space.len()
     }
 
     pub(super) fn noticed(&mut self) -> &mut Noticed {
@@ -264,12 +297,14 @@ impl<'a> Drain<'a> {
             if self.images.contains_key(&number) {
                 continue;
             }
-            // Without address space for it, the process is not observed.
-            let Ok(memory) = self.ring.slot(number) else { continue };
+            let Ok(memory) = self.ring.slot(number) else {
+                self.without_space.insert(number);
+                continue;
+            };
             let Some(start) = memory.start() else { continue };
             self.noticed.start(&start, self.origin);
             let parent = start.parent;
-            let mut image = Image::new(memory, start, self.origin);
+            let mut image = Image::new(number, memory, start, self.origin);
             image.maps = self.images.values().any(|other| other.pid == parent && other.maps);
             // `exec` ends the image before.
             for other in self.images.values_mut().filter(|other| other.pid == image.pid) {
@@ -290,16 +325,16 @@ impl<'a> Drain<'a> {
         self.look(now.saturating_sub(self.origin));
         let horizon_ns = horizon.saturating_sub(self.origin);
         let span = JobSpan { origin: self.origin, now };
-        let window = (WINDOWS / self.images.len().max(1)).clamp(64, WINDOW);
+        let share = RingShare::of(self.images.len());
         let mut order = BinaryHeap::new();
         for (number, image) in &mut self.images {
-            image.fill(window, span, &mut self.noticed);
+            image.fill(self.ring, share, span, &mut self.noticed);
             order.extend(image.next_ns().map(|at_ns| Reverse((at_ns, *number))));
         }
         while let Some(Reverse((_, number))) = order.pop() {
             let limit = order.peek().map_or(u64::MAX, |next| next.0.0);
             let Some(mut image) = self.images.remove(&number) else { continue };
-            self.pass(sink, &mut image, limit.min(horizon_ns), window, span);
+            self.pass(sink, &mut image, limit.min(horizon_ns), share, span);
             // A refilled window can begin before the limit again: then it is its turn once more.
             order.extend(image.next_ns().filter(|at| *at <= horizon_ns).map(|at| Reverse((at, number))));
             self.images.insert(number, image);
@@ -314,7 +349,7 @@ impl<'a> Drain<'a> {
         sink: &mut dyn EventSink,
         image: &mut Image,
         limit_ns: u64,
-        window: usize,
+        share: RingShare,
         span: JobSpan,
     ) {
         while image.next_ns().is_some_and(|at| at <= limit_ns) {
@@ -339,8 +374,8 @@ impl<'a> Drain<'a> {
                 // What an image wrote before its start.
                 (_, None) => {}
             }
-            if image.waiting.len() < window / 2 {
-                image.fill(window, span, &mut self.noticed);
+            if image.waiting.len() < share.window / 2 {
+                image.fill(self.ring, share, span, &mut self.noticed);
             }
         }
     }
@@ -397,6 +432,8 @@ impl<'a> Drain<'a> {
         for image in self.images.values_mut() {
             let at_ns = now.saturating_sub(self.origin);
             image.gone.get_or_insert(Gone { at_ns, signal: None });
+            // One that still runs can write faster than it is read.
+            image.memory.end_here();
         }
         self.round(sink, now, u64::MAX);
         for (_, image) in std::mem::take(&mut self.images) {

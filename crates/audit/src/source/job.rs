@@ -91,6 +91,21 @@ impl Drop for Forwarding {
     }
 }
 
+/// A file beyond the limit of file sizes of this user is an error, and does not end this process. A handler, as
+/// programs do not inherit it.
+pub(super) fn survive_file_limit() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: the structure is valid for both calls, and the handler does nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        let known = libc::sigaction(libc::SIGXFSZ, std::ptr::null(), &raw mut action) == 0;
+        if known && action.sa_sigaction == libc::SIG_DFL {
+            action.sa_sigaction = nothing as *const () as usize;
+            libc::sigaction(libc::SIGXFSZ, &raw const action, std::ptr::null_mut());
+        }
+    }
+}
+
 /// While it exists, orphans of the job become children of this process.
 struct Subreaper {
     before: libc::c_int,

@@ -8,21 +8,23 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
-use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
+use memmap2::{MmapOptions, MmapRaw};
 use model::observed::{Calls, IoCounts};
 use model::units::Nanos;
+use rustix::fs::SealFlags;
+use rustix::process::{Resource, getrlimit};
 
 use crate::event::SeenCall;
 use crate::layout::{
     CLAIMED, COMMAND_BYTES, CONTROL_BYTES, Control, EVENT_BYTES, EVENTS, Event, FREE, HEADER_BYTES, MAGIC,
-    OPS, Op, OpTotals, RING_BYTES, SLOT_BYTES, SlotHeader, TEXT_BYTES, TEXT_PARTS, TextKind, VERSION,
+    OPS, Op, OpTotals, SLOT_BYTES, SLOTS, SlotHeader, TEXT_BYTES, TEXT_PARTS, TextKind, VERSION, ring_bytes,
     slot_offset,
 };
 
-use super::proc::shown_command;
+use super::proc::{seccomp_filters, shown_command};
 
-/// Consumed events after which their pages leave the memory of this process.
-const EVENTS_PER_RELEASE: u64 = EVENTS as u64 / 4;
+/// Events of a page, the unit in which memory that was read is given back.
+const EVENTS_PER_PAGE: u64 = 4096 / EVENT_BYTES as u64;
 
 /// A total beyond it is not one that the library wrote. Sums over all slots fit into 64 bits.
 const LARGEST_TOTAL: u64 = 1 << 50;
@@ -32,6 +34,13 @@ const LARGEST_TOTAL: u64 = 1 << 50;
 pub(super) struct RingMemory {
     file: File,
     control: MmapRaw,
+}
+
+/// Slots that fit into a file of this user: a longer one would end this process.
+fn slots_within_limit() -> usize {
+    let Some(limit) = getrlimit(Resource::Fsize).current else { return SLOTS };
+    let bytes = usize::try_from(limit).unwrap_or(usize::MAX);
+    (bytes.saturating_sub(CONTROL_BYTES) / SLOT_BYTES).min(SLOTS)
 }
 
 /// A file in memory without a name.
@@ -52,10 +61,15 @@ pub(super) fn descriptor_path(file: &File) -> String {
 
 impl RingMemory {
     pub(super) fn new() -> io::Result<RingMemory> {
-        let file = memory_file(c"feedline-audit", 0)?;
-        file.set_len(RING_BYTES as u64)?;
+        let slots = slots_within_limit();
+        let file = memory_file(c"feedline-audit", libc::MFD_ALLOW_SEALING)?;
+        file.set_len(ring_bytes(slots) as u64)?;
+        // A job that made it shorter would end this process.
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let control = MmapOptions::new().len(CONTROL_BYTES).map_raw(&file)?;
         let ring = RingMemory { file, control };
+        ring.control().slots.store(slots as u32, Relaxed);
+        ring.control().filters.store(seccomp_filters(std::process::id()).unwrap_or(u32::MAX), Relaxed);
         ring.control().version.store(VERSION, Relaxed);
         ring.control().magic.store(MAGIC, Release);
         Ok(ring)
@@ -74,7 +88,7 @@ impl RingMemory {
         self.control().sample_bits.store(bits, Relaxed);
     }
 
-    /// Processes that found no free slot.
+    /// Processes that could not take a slot.
     pub(super) fn refused(&self) -> u32 {
         self.control().refused.load(Relaxed)
     }
@@ -88,17 +102,46 @@ impl RingMemory {
     pub(super) fn slot(&self, number: usize) -> io::Result<SlotMemory> {
         let memory =
             MmapOptions::new().offset(slot_offset(number) as u64).len(SLOT_BYTES).map_raw(&self.file)?;
-        Ok(SlotMemory { memory, tail: 0, released: 0 })
+        Ok(SlotMemory { memory, tail: 0, released: 0, end: None })
+    }
+
+    /// Lets the process of a slot use the place of consumed events. With `gives_back`, their pages leave the memory
+    /// before; the process pays for new ones.
+    pub(super) fn release(&self, number: usize, slot: &mut SlotMemory, gives_back: bool) {
+        let mut end = slot.tail;
+        if gives_back {
+            end = end - end % EVENTS_PER_PAGE;
+            self.give_back(number, slot.released.next_multiple_of(EVENTS_PER_PAGE), end);
+        }
+        slot.released = slot.released.max(end);
+        slot.header().tail.store(slot.released, Release);
+    }
+
+    /// Takes the pages of events out of the memory.
+    fn give_back(&self, number: usize, mut at: u64, end: u64) {
+        while at < end {
+            let index = at % EVENTS as u64;
+            let count = (end - at).min(EVENTS as u64 - index);
+            let offset = slot_offset(number) + HEADER_BYTES + index as usize * EVENT_BYTES;
+            // If it fails, the memory stays in use.
+            self.punch(offset, count as usize * EVENT_BYTES);
+            at += count;
+        }
+    }
+
+    /// Takes a part of the file out of the memory. Returns whether it reads as zeros from now on.
+    fn punch(&self, offset: usize, length: usize) -> bool {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let (offset, length) = (offset as libc::off64_t, length as libc::off64_t);
+        // SAFETY: changes the content of a file that only mappings of atomic numbers refer to.
+        unsafe { libc::fallocate64(self.file.as_raw_fd(), mode, offset, length) == 0 }
     }
 
     /// Gives the slot of a process that is gone to the next one, without its content.
     pub(super) fn free(&self, number: usize) {
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        let (offset, length) = (slot_offset(number) as libc::off64_t, SLOT_BYTES as libc::off64_t);
-        // SAFETY: changes the content of a file that only mappings of atomic numbers refer to.
-        let done = unsafe { libc::fallocate64(self.file.as_raw_fd(), mode, offset, length) };
+        let done = self.punch(slot_offset(number), SLOT_BYTES);
         // A slot with the events of another process must not be used again.
-        if let (0, Some(state)) = (done, self.control().states.get(number)) {
+        if let Some(state) = self.control().states.get(number).filter(|_| done) {
             state.store(FREE, Release);
         }
     }
@@ -136,8 +179,10 @@ impl RingMemory {
 pub(super) struct SlotMemory {
     memory: MmapRaw,
     tail: u64,
-    /// The position up to which pages left the memory of this process.
+    /// The position up to which the process can write again.
     released: u64,
+    /// The position at which reading ends, of a process that may go on writing.
+    end: Option<u64>,
 }
 
 /// What stands in the header of a slot.
@@ -321,6 +366,9 @@ impl SlotMemory {
     /// The next entry. `None`: there is no further one yet. Of a process that is gone, positions that it did not
     /// complete are skipped.
     pub(super) fn next(&mut self, is_gone: bool) -> Option<RingEntry> {
+        if self.end.is_some() && !self.is_behind() {
+            return None;
+        }
         if let Some(words) = self.published(self.tail) {
             return Some(self.entry(words));
         }
@@ -333,8 +381,13 @@ impl SlotMemory {
 
     /// Whether the process reserved positions that were not read.
     pub(super) fn is_behind(&self) -> bool {
-        let ahead = self.header().head.load(Relaxed).wrapping_sub(self.tail);
-        (1..=EVENTS as u64).contains(&ahead)
+        let head = self.end.unwrap_or_else(|| self.header().head.load(Relaxed));
+        (1..=EVENTS as u64).contains(&head.wrapping_sub(self.tail))
+    }
+
+    /// What the process writes from now on is not read.
+    pub(super) fn end_here(&mut self) {
+        self.end = Some(self.header().head.load(Relaxed));
     }
 
     fn entry(&mut self, words: [u64; 8]) -> RingEntry {
@@ -382,17 +435,6 @@ impl SlotMemory {
                 device: event.device,
                 text: String::from_utf8_lossy(&bytes).into(),
             },
-        }
-    }
-
-    /// Lets the process use the positions that were read.
-    pub(super) fn publish_tail(&mut self) {
-        self.header().tail.store(self.tail, Release);
-        if self.tail.wrapping_sub(self.released) >= EVENTS_PER_RELEASE {
-            self.released = self.tail;
-            // If it fails, this process keeps more memory.
-            // SAFETY: only the page tables of this process change, since the memory is that of a file.
-            let _ = unsafe { self.memory.unchecked_advise(UncheckedAdvice::DontNeed) };
         }
     }
 }
@@ -460,7 +502,10 @@ mod tests {
             assert_eq!(asked(&slot.next(false)), Some(position as u64));
             assert_eq!(slot.next(false), None);
         }
-        slot.publish_tail();
+        writer.ring.release(3, &mut slot, true);
+        // Whole pages only.
+        assert_eq!(writer.header().tail.load(Relaxed), EVENTS as u64);
+        writer.ring.release(3, &mut slot, false);
         assert_eq!(writer.header().tail.load(Relaxed), EVENTS as u64 + 10);
     }
 
@@ -521,7 +566,7 @@ mod tests {
             let entries = std::iter::from_fn(|| slot.next(true)).take(2 * EVENTS).count();
             assert!(entries <= EVENTS, "{entries}");
         }
-        slot.publish_tail();
+        writer.ring.release(3, &mut slot, true);
         writer.ring.free(3);
         assert!(writer.ring.claimed().is_empty());
         assert!(writer.ring.slot(3).unwrap().start().is_none());

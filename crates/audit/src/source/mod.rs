@@ -41,6 +41,10 @@ const HORIZON_NS: u64 = 20_000_000;
 /// How long processes that outlive the job are waited for.
 const GRACE_NS: u64 = 500_000_000;
 
+/// Why a process counted itself as not observed.
+const REFUSED: &str =
+    "too many processes at the same time, a limit of files or memory, or no access to feedline";
+
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -116,6 +120,7 @@ pub fn run(
     if !session::is_supported() {
         return Err(SourceError::Unsupported);
     }
+    job::survive_file_limit();
     let ring = Arc::new(RingMemory::new().map_err(SourceError::Memory)?);
     let session = Session::new(options.marks).map_err(SourceError::Session)?;
     let costs = calibrate::calibrate(&session);
@@ -200,15 +205,22 @@ fn unseen(ring: &RingMemory, drain: &mut Drain<'_>, sampled: &Sampled) -> Vec<Un
             all.push(process);
         }
     }
-    for pid in sampled.running.iter().filter(|pid| is_new(&all, **pid)).copied().collect::<Vec<_>>() {
-        let reason = "still running after the end of the job".to_owned();
-        all.push(UnseenProcess { pid, command: proc::command(pid), reason, read_bytes: None });
+    for (pid, command) in &sampled.running {
+        if is_new(&all, *pid) {
+            let reason = "still running after the end of the job".to_owned();
+            all.push(UnseenProcess { pid: *pid, command: command.clone(), reason, read_bytes: None });
+        }
     }
-    let refused = ring.refused();
-    if refused > 0 {
-        let (command, reason) =
-            (format!("{refused} processes"), "too many processes at the same time".to_owned());
-        all.push(UnseenProcess { pid: 0, command, reason, read_bytes: None });
+    let counted = [
+        (u64::from(ring.refused()), REFUSED),
+        (drain.without_space() as u64, "feedline has no address space for them"),
+    ];
+    for (count, reason) in counted.into_iter().filter(|(count, _)| *count > 0) {
+        let command = match count {
+            1 => "1 process".to_owned(),
+            count => format!("{count} processes"),
+        };
+        all.push(UnseenProcess { pid: 0, command, reason: reason.to_owned(), read_bytes: None });
     }
     all
 }

@@ -14,6 +14,8 @@ use crate::layout::{Mark, Op};
 /// Mapped files and programs that are remembered at most.
 const MAPPED: usize = 65_536;
 const PROGRAMS: usize = 1024;
+/// Why a program was not observed that could have been.
+const NO_TRACE: &str = "it left no trace: it ended at once, or has no access to feedline";
 /// A program can leave its first trace before the call of its parent that started it has returned: by this at most.
 const SPAWN_NS: u64 = 1_000_000_000;
 
@@ -59,9 +61,15 @@ impl Noticed {
         maps
     }
 
-    /// Process `by` says that process `pid` executes a program.
+    /// Process `by` says that process `pid` executes a program; 0 is itself. Without a path, it could not.
     pub(super) fn program(&mut self, pid: u64, by: u32, at_ns: u64, path: &str) {
         let Ok(pid) = u32::try_from(pid) else { return };
+        let pid = if pid == 0 { by } else { pid };
+        self.is_changed = true;
+        if path.is_empty() {
+            self.programs.retain(|program| program.pid != pid);
+            return;
+        }
         let from_ns = if pid == by { at_ns } else { at_ns.saturating_sub(SPAWN_NS) };
         let is_seen = self.images.get(&pid).is_some_and(|start| *start >= from_ns);
         if !is_seen && self.programs.len() < PROGRAMS {
@@ -84,8 +92,9 @@ impl Noticed {
         std::mem::take(&mut self.epoch)
     }
 
+    /// Whether a process is observed: it has or had a slot, also for the program that it executed last.
     pub(super) fn has_slot(&self, pid: u32) -> bool {
-        self.slots.contains(&pid)
+        self.slots.contains(&pid) && self.programs.iter().all(|program| program.pid != pid)
     }
 
     /// Tells the sampler what to look at.
@@ -95,15 +104,18 @@ impl Noticed {
             watch.devices.clone_from(&self.devices);
             watch.mapped.clone_from(&self.mapped);
             watch.slots.clone_from(&self.slots);
+            for program in &self.programs {
+                watch.slots.remove(&program.pid);
+            }
         }
     }
 
-    /// Programs that left no trace and cannot be observed.
+    /// Programs that left no trace.
     pub(super) fn unseen_programs(&self) -> Vec<UnseenProcess> {
         let unseen = |program: &Executed| {
-            let reason = unseen::reason_of_program(&program.path)?;
-            Some(UnseenProcess { pid: program.pid, command: program.path.clone(), reason, read_bytes: None })
+            let reason = unseen::reason_of_program(&program.path).unwrap_or_else(|| NO_TRACE.to_owned());
+            UnseenProcess { pid: program.pid, command: program.path.clone(), reason, read_bytes: None }
         };
-        self.programs.iter().filter_map(unseen).collect()
+        self.programs.iter().map(unseen).collect()
     }
 }

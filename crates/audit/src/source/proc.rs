@@ -3,6 +3,8 @@
 use std::fs;
 
 use model::secret::redact_command;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 /// A clock tick in `stat`: 100 per second on every Linux.
 const TICK_NS: u64 = 10_000_000;
@@ -26,7 +28,13 @@ impl Stat {
     }
 }
 
-/// `None`: there is no such process.
+/// Whether there is a process with this number, whatever can be read about it.
+pub(super) fn exists(pid: u32) -> bool {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
+    test_kill_process(pid) != Err(Errno::SRCH)
+}
+
+/// `None`: there is no such process, or nothing can be read about it.
 pub(super) fn stat(pid: u32) -> Option<Stat> {
     parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
@@ -62,6 +70,12 @@ pub(super) struct IoBytes {
 pub(super) fn io(pid: u32) -> Option<IoBytes> {
     let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
     Some(IoBytes { copied: field(&text, "rchar:")?, issued: field(&text, "read_bytes:")? })
+}
+
+/// Seccomp filters that a process is under. `None`: the kernel does not say so (before Linux 5.9).
+pub(super) fn seccomp_filters(pid: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    u32::try_from(field(&text, "Seccomp_filters:")?).ok()
 }
 
 /// The number after a name at the beginning of a line.
@@ -153,6 +167,7 @@ mod tests {
         assert!(dirty(pid).unwrap().0 > 0);
         assert!(processes().contains(&pid));
         assert!(command(pid).contains("feedline_audit"));
+        assert!(exists(pid) && exists(1) && !exists(u32::MAX) && !exists(i32::MAX as u32));
     }
 
     #[test]

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use model::observed::UnseenProcess;
@@ -23,6 +22,8 @@ const FIRST_MEMORY_INTERVAL_NS: u64 = 100_000_000;
 const MOST_MEMORY_INTERVAL_NS: u64 = 1_000_000_000;
 /// What takes some time is not repeated before this multiple of it has passed.
 const PAUSE: u64 = 20;
+/// The time in which the thread must end.
+const STOP: Duration = Duration::from_secs(5);
 /// With more threads, times on run queues are read as often as memory.
 const THREADS: u64 = 4;
 /// Scans after which a process without a slot counts as not observed.
@@ -74,8 +75,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) struct Sampled {
     pub(super) io: Option<IoBytes>,
     pub(super) unseen: Vec<UnseenProcess>,
-    /// Processes that still ran.
-    pub(super) running: Vec<u32>,
+    /// Processes that still ran, with their commands.
+    pub(super) running: Vec<(u32, String)>,
     /// Whether resident bytes of mappings were read.
     pub(super) mappings: bool,
     pub(super) shm_used_bytes: Option<u64>,
@@ -87,7 +88,7 @@ pub(super) struct Sampled {
 pub(super) struct Sampler {
     shared: Arc<Shared>,
     samples: Receiver<Sample>,
-    thread: JoinHandle<Sampled>,
+    sampled: Receiver<Sampled>,
 }
 
 impl Sampler {
@@ -95,9 +96,13 @@ impl Sampler {
     pub(super) fn start(origin: u64) -> Sampler {
         let shared = Arc::new(Shared::default());
         let (sender, samples) = channel();
+        let (at_end, sampled) = channel();
         let mut worker = SamplerThread::new(origin, Arc::clone(&shared));
-        let thread = std::thread::spawn(move || worker.run(&sender));
-        Sampler { shared, samples, thread }
+        std::thread::spawn(move || {
+            // Nobody waits for it any more if it took too long.
+            let _ = at_end.send(worker.run(&sender));
+        });
+        Sampler { shared, samples, sampled }
     }
 
     pub(super) fn watch(&self) -> MutexGuard<'_, Watch> {
@@ -120,12 +125,13 @@ impl Sampler {
         self.samples.try_iter()
     }
 
-    /// Takes a last sample, and ends. Returns the samples that were not taken.
+    /// Takes a last sample, and ends. Returns the samples that were not taken. The thread is left behind if it does not
+    /// end: the kernel does not return from files of /proc about a process that hangs in the kernel itself.
     pub(super) fn stop(self) -> (Vec<Sample>, Sampled) {
         locked(&self.shared.request).stop = true;
         self.shared.requested.notify_one();
-        // A panic of the thread must not end the audit of a job that has run to its end.
-        let sampled = self.thread.join().unwrap_or_default();
+        // Nothing is received after a panic of the thread, which must not end the audit either.
+        let sampled = self.sampled.recv_timeout(STOP).unwrap_or_default();
         (self.samples.try_iter().collect(), sampled)
     }
 }
@@ -197,9 +203,9 @@ impl SamplerThread {
         guard.stop
     }
 
-    fn running(&self) -> Vec<u32> {
+    fn running(&self) -> Vec<(u32, String)> {
         let living = self.tree.members().iter().filter(|(_, member)| !member.stat.is_dead());
-        living.map(|(pid, _)| *pid).collect()
+        living.map(|(pid, _)| (*pid, proc::command(*pid))).collect()
     }
 
     fn sample(&mut self) -> Sample {
@@ -291,10 +297,15 @@ impl SamplerThread {
 
     /// Finds out about processes of the job that have no slot.
     fn find_unseen(&mut self) {
-        let watch = locked(&self.shared.watch);
+        let has_slot = {
+            // Released before files of a process are read: the kernel may not return from one that hangs.
+            let watch = locked(&self.shared.watch);
+            let members = self.tree.members().keys().copied();
+            members.filter(|pid| watch.slots.contains(pid)).collect::<HashSet<u32>>()
+        };
         for (pid, member) in self.tree.members() {
             let is_due = member.scans >= SCANS_UNSEEN && !member.stat.is_dead();
-            if !is_due || watch.slots.contains(pid) {
+            if !is_due || has_slot.contains(pid) {
                 continue;
             }
             if !self.inspected.insert(*pid) {

@@ -4,6 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,6 +21,8 @@ static PYTHON: &str = include_str!("../../python/sitecustomize.py");
 const PREFIX: &str = "feedline-audit";
 /// Programs that are linked with the address sanitizer end at once if another library comes before the sanitizer's.
 const ASAN_ORDER: &str = "verify_asan_link_order=0";
+/// Free bytes of a place that is taken first.
+const ROOM_BYTES: u64 = 64 << 20;
 /// `MFD_EXEC`: since Linux 6.3.
 const EXECUTABLE: libc::c_uint = 0x10;
 
@@ -51,7 +54,22 @@ impl Drop for Session {
 fn places() -> Vec<PathBuf> {
     let temporary = std::env::temp_dir();
     let fixed = ["/dev/shm".into(), temporary, "/tmp".into(), "/var/tmp".into()];
-    fixed.into_iter().chain(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)).collect()
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let all = fixed.into_iter().chain(own).filter(|place| is_listable(place));
+    let (large, small) = all.partition::<Vec<_>, _>(|place| has_room(place));
+    large.into_iter().chain(small).collect()
+}
+
+/// Whether a path below this one can be an entry of `LD_PRELOAD`: the loader separates and replaces parts of others.
+fn is_listable(place: &Path) -> bool {
+    let is_special = |byte: &u8| byte.is_ascii_whitespace() || [b':', b'$'].contains(byte);
+    place.is_absolute() && !place.as_os_str().as_bytes().iter().any(is_special)
+}
+
+/// Whether the files of a session are little compared to what is free: a job may need the rest.
+fn has_room(place: &Path) -> bool {
+    let room = rustix::fs::statvfs(place).map(|about| about.f_bavail.saturating_mul(about.f_frsize));
+    room.is_ok_and(|room| room >= ROOM_BYTES)
 }
 
 /// The PID namespace of this process: numbers of processes are compared within it only.
@@ -190,7 +208,8 @@ fn joined(first: &OsStr, second: Option<&OsStr>) -> OsString {
 fn starts_with_sanitizer(list: &OsStr) -> bool {
     let list = list.to_string_lossy();
     let first = list.split([':', ' ']).find(|part| !part.is_empty()).unwrap_or_default();
-    ["asan", "tsan", "msan", "lsan"].iter().any(|name| first.contains(name))
+    let file = first.rsplit('/').next().unwrap_or_default();
+    ["asan", "tsan", "msan", "lsan"].iter().any(|name| file.contains(name))
 }
 
 #[cfg(test)]
@@ -216,6 +235,8 @@ mod tests {
         assert_eq!(find(&users, "ASAN_OPTIONS").unwrap(), format!("x:ASAN_OPTIONS:{ASAN_ORDER}"));
         let asan = session.environment("/r", |_| Some("/lib/libasan.so.8".into()));
         assert_eq!(find(&asan, "LD_PRELOAD"), Some(format!("/lib/libasan.so.8:{library}")));
+        let other = session.environment("/r", |_| Some("/home/hasan/mine.so".into()));
+        assert_eq!(find(&other, "LD_PRELOAD"), Some(format!("{library}:/home/hasan/mine.so")));
         let empty = session.environment("/r", |_| Some(OsString::new()));
         assert_eq!(find(&empty, "LD_PRELOAD"), Some(library));
         assert_eq!(find(&empty, "PYTHONPATH"), find(&empty, PYTHON_VARIABLE));
@@ -227,6 +248,14 @@ mod tests {
         let variables = session.environment("/r", |_| None);
         assert_eq!((find(&variables, "PYTHONPATH"), find(&variables, PYTHON_VARIABLE)), (None, None));
         assert_eq!(fs::read(&session.library).unwrap(), LIBRARY);
+    }
+
+    #[test]
+    fn places_that_a_list_cannot_hold_are_left_out() {
+        assert!(is_listable(Path::new("/var/tmp")));
+        for place in ["tmp", "/a b", "/a:b", "/$LIB"] {
+            assert!(!is_listable(Path::new(place)), "{place}");
+        }
     }
 
     #[test]

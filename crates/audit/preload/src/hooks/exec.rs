@@ -23,29 +23,40 @@ unsafe fn starts(program: *const c_char, start: u64, pid: u32, result: i64) {
     record(process, &FdView::NONE, &Done { result, ..Done::new(Op::Spawn, -1, start, 0) });
 }
 
-/// Before `execve`: unless it will fail, as when a program is searched for in one folder after another. In a child of
-/// `vfork` this is recorded with its parent, in whose memory it runs.
+/// Before `exec`. In a child of `vfork` this is recorded with its parent, in whose memory it runs.
 unsafe fn before_exec(program: *const c_char) {
     let Some(process) = process::current() else { return };
-    let here = libc::AT_FDCWD as isize as usize;
-    if raw::syscall(libc::SYS_faccessat, [here, program as usize, libc::X_OK as usize, 0, 0, 0]) != 0 {
-        return;
-    }
-    let pid = raw::getpid();
-    let result = if process.is_itself() { 0 } else { i64::from(pid) };
-    starts(program, raw::now(), pid, result);
+    let pid = if process.is_itself() { 0 } else { raw::getpid() };
+    starts(program, raw::now(), pid, i64::from(pid));
+}
+
+/// `exec` returned, so it failed: no program was started.
+unsafe fn after_exec() {
+    let Some(process) = process::current() else { return };
+    let pid = if process.is_itself() { 0 } else { raw::getpid() };
+    process.memory().text(TextKind::Program, pid.into(), 0, process.tid(), &[]);
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(program: *const c_char, arguments: Texts, environment: Texts) -> c_int {
-    before_exec(program);
-    completed(environment, |environment| match real::execve() {
+    // Unless it will fail, as when a program is searched for in one folder after another.
+    let here = libc::AT_FDCWD as isize as usize;
+    let asked = [here, program as usize, libc::X_OK as usize, 0, 0, 0];
+    let can_start = process::current().is_some() && raw::syscall(libc::SYS_faccessat, asked) == 0;
+    if can_start {
+        before_exec(program);
+    }
+    let result = completed(environment, |environment| match real::execve() {
         Some(real) => real(program, arguments, environment),
         None => {
             let arguments = [program as usize, arguments as usize, environment as usize, 0, 0, 0];
             raw::syscall_as_libc(libc::SYS_execve, arguments) as c_int
         }
-    })
+    });
+    if can_start {
+        after_exec();
+    }
+    result
 }
 
 #[unsafe(no_mangle)]
@@ -59,11 +70,10 @@ pub unsafe extern "C" fn execvpe(program: *const c_char, arguments: Texts, envir
         raw::set_errno(libc::ENOSYS);
         return -1;
     };
-    if let Some(process) = process::current() {
-        let pid = raw::getpid();
-        starts(program, raw::now(), pid, if process.is_itself() { 0 } else { i64::from(pid) });
-    }
-    completed(environment, |environment| real(program, arguments, environment))
+    before_exec(program);
+    let result = completed(environment, |environment| real(program, arguments, environment));
+    after_exec();
+    result
 }
 
 #[unsafe(no_mangle)]

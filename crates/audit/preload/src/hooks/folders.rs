@@ -28,7 +28,7 @@ unsafe fn opened(process: Observed, start: u64, path: *const c_char, folder: *mu
     if !process.is_itself() {
         return;
     }
-    let path = classify::bytes(path);
+    let path = done.path(path);
     match classify::look(fd).filter(|_| fd >= 0) {
         Some(numbers) => {
             fds::opened(fd, &numbers, path, 0, 0);
@@ -110,8 +110,9 @@ macro_rules! scandir {
             let start = raw::now();
             let result = real(path, list, filter, compare);
             let done = Done::new(Op::List, -1, start, result.into());
-            let path = classify::bytes(path);
-            let file = classify::look_at(libc::AT_FDCWD, path.as_ptr()).map(|numbers| FdView::of(&numbers, path));
+            let path = done.path(path);
+            let found = classify::look_at(libc::AT_FDCWD, path.as_ptr()).ok().filter(|_| !path.is_empty());
+            let file = found.map(|numbers| FdView::of(&numbers, path));
             lists(process, &file.unwrap_or(FdView::NONE), -1, path, &done);
             result
         }

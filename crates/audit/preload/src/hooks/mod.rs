@@ -15,8 +15,10 @@ mod stdio;
 mod waits;
 mod write;
 
+use core::ffi::c_char;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::classify::bytes;
 use crate::fds::{self, FdView};
 use crate::layout::Op;
 use crate::process::Observed;
@@ -50,6 +52,24 @@ impl Done {
         let result = if result < 0 { -i64::from(raw::errno()) } else { result };
         Self { op, fd, start, end, offset: -1, asked: 0, result }
     }
+
+    /// A path or another argument of the call, unless an address that the caller gave was wrong: programs ask the
+    /// kernel in this way what they can read.
+    #[inline(always)]
+    unsafe fn path<'a>(&self, path: *const c_char) -> &'a [u8] {
+        if self.is_fault() { &[] } else { bytes(path) }
+    }
+
+    #[inline(always)]
+    fn is_fault(&self) -> bool {
+        self.result == -i64::from(libc::EFAULT)
+    }
+}
+
+/// Whether a call failed because an address was wrong.
+#[inline(always)]
+fn faulted(result: isize) -> bool {
+    result < 0 && raw::errno() == libc::EFAULT
 }
 
 /// Records a call: totals and an event.

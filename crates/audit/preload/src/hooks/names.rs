@@ -11,10 +11,10 @@ use crate::{raw, real};
 
 /// The file with a path in a folder.
 unsafe fn file_at(folder: c_int, path: *const c_char) -> FdView {
-    let name = bytes(path);
     match classify::look_at(folder, path.cast()) {
-        Some(numbers) => FdView::of(&numbers, name),
-        None => FdView { flags: classify::code_flag(name), ..FdView::NONE },
+        Ok(numbers) => FdView::of(&numbers, bytes(path)),
+        Err(libc::EFAULT) => FdView::NONE,
+        Err(_) => FdView { flags: classify::code_flag(bytes(path)), ..FdView::NONE },
     }
 }
 

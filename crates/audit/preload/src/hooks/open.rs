@@ -38,7 +38,8 @@ pub(super) unsafe fn opened(start: u64, process: Observed, path: *const c_char, 
     let mut done = Done::new(Op::Open, fd, start, fd.into());
     done.asked = u64::from(flags as u32);
     if process.is_itself() {
-        enter(process, done, classify::bytes(path), flags, fd);
+        let path = done.path(path);
+        enter(process, done, path, flags, fd);
     }
 }
 
@@ -200,7 +201,7 @@ fn forget_range(first: c_uint, last: c_uint) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    if flags == 0 {
+    if flags as c_uint & libc::CLOSE_RANGE_CLOEXEC == 0 {
         forget_range(first, last);
     }
     match real::close_range() {

@@ -107,7 +107,37 @@ macro_rules! exit {
 }
 exit! { _exit _Exit exit }
 
-/// `syscall`: only `io_uring_setup` is of interest. Everything else jumps to the real function with registers and
+const PR_SET_SECCOMP: c_int = 22;
+const FILTER: c_ulong = 1;
+
+/// Whether a call restricts system calls. Without a filter, programs only ask whether they could.
+fn restricts(mode: c_ulong, filter: c_ulong) -> bool {
+    mode < FILTER || (mode == FILTER && filter != 0)
+}
+
+/// `prctl`: variadic in C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
+    let call = || match real::prctl() {
+        Some(real) => real(option, a, b, c, d),
+        None => {
+            let arguments = [option as usize, a as usize, b as usize, c as usize, d as usize, 0];
+            raw::syscall_as_libc(libc::SYS_prctl, arguments) as c_int
+        }
+    };
+    // A mode of 1 is the strict one here, and 2 the one with a filter.
+    if option != PR_SET_SECCOMP || !restricts(a.wrapping_sub(1), b) {
+        return call();
+    }
+    let page = process::leave();
+    let result = call();
+    if result != 0 {
+        process::come_back(page);
+    }
+    result
+}
+
+/// `syscall`: only `io_uring_setup` and `seccomp` are of interest. Everything else jumps to the real function with registers and
 /// stack as they are, so that this function is not in between, whatever the system call does.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
@@ -116,6 +146,8 @@ pub unsafe extern "C" fn syscall() {
     naked_asm!(
         "cmp rdi, {setup}",
         "je {observed}",
+        "cmp rdi, {seccomp}",
+        "je {observed}",
         "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
         "call {real}",
         "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
@@ -123,6 +155,7 @@ pub unsafe extern "C" fn syscall() {
         "je {observed}",
         "jmp rax",
         setup = const libc::SYS_io_uring_setup,
+        seccomp = const libc::SYS_seccomp,
         observed = sym observed_syscall,
         real = sym real_syscall,
     )
@@ -135,15 +168,18 @@ pub unsafe extern "C" fn syscall() {
     naked_asm!(
         "cmp x0, {setup}",
         "b.eq {observed}",
+        "cmp x0, {seccomp}",
+        "b.eq {observed}",
         "stp x29, x30, [sp, #-80]!",
         "stp x0, x1, [sp, #16]", "stp x2, x3, [sp, #32]", "stp x4, x5, [sp, #48]", "str x6, [sp, #64]",
         "bl {real}",
-        "mov x9, x0",
+        "mov x16, x0",
         "ldp x0, x1, [sp, #16]", "ldp x2, x3, [sp, #32]", "ldp x4, x5, [sp, #48]", "ldr x6, [sp, #64]",
         "ldp x29, x30, [sp], #80",
-        "cbz x9, {observed}",
-        "br x9",
+        "cbz x16, {observed}",
+        "br x16",
         setup = const libc::SYS_io_uring_setup,
+        seccomp = const libc::SYS_seccomp,
         observed = sym observed_syscall,
         real = sym real_syscall,
     )
@@ -154,7 +190,7 @@ unsafe extern "C" fn real_syscall() -> usize {
     real::syscall().map_or(0, |real| real as usize)
 }
 
-/// The system call of interest, and all of them if there is no real function.
+/// The system calls of interest, and all of them if there is no real function.
 unsafe extern "C" fn observed_syscall(
     number: c_long,
     a: c_ulong,
@@ -166,6 +202,12 @@ unsafe extern "C" fn observed_syscall(
 ) -> c_long {
     let arguments = [a, b, c, d, e, f].map(|argument| argument as usize);
     let Some(real) = real::syscall() else { return raw::syscall_as_libc(number, arguments) as c_long };
+    if number == libc::SYS_seccomp {
+        let page = restricts(a, c).then(|| process::leave());
+        let result = real(number, a, b, c, d, e, f);
+        page.filter(|_| result != 0).inspect(|page| process::come_back(*page));
+        return result;
+    }
     let start = raw::now();
     let result = real(number, a, b, c, d, e, f);
     if let Some(process) = process::current() {

@@ -65,7 +65,8 @@ macro_rules! transfer {
             let Some(process) = process::current() else { return real(fd, $($argument),*) };
             let start = raw::now();
             let result = real(fd, $($argument),*);
-            transfer!(@ process, $op, start, fd, $asked, result $(, $at)?);
+            let asked = if $crate::hooks::faulted(result) { 0 } else { $asked };
+            transfer!(@ process, $op, start, fd, asked, result $(, $at)?);
             result
         }
     )*};

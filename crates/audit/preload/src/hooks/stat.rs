@@ -2,7 +2,7 @@
 
 use core::ffi::{c_char, c_int, c_uint};
 
-use super::{Done, record};
+use super::{Done, faulted, record};
 use crate::classify::{self, FileNumbers};
 use crate::fds::{self, FdView};
 use crate::layout::Op;
@@ -26,7 +26,7 @@ unsafe fn asked_path(
 ) {
     let mut done = Done::new(Op::Stat, -1, start, result.into());
     done.asked = BY_PATH;
-    let path = classify::bytes(path);
+    let path = done.path(path);
     let file = match numbers().filter(|_| result == 0) {
         Some(numbers) => FdView::of(&numbers, path),
         None => FdView { flags: classify::code_flag(path), ..FdView::NONE },
@@ -50,7 +50,7 @@ unsafe fn asked_at(
     result: c_int,
     numbers: impl FnOnce() -> Option<FileNumbers>,
 ) {
-    if fd >= 0 && classify::bytes(path).is_empty() {
+    if fd >= 0 && !faulted(result as isize) && classify::bytes(path).is_empty() {
         asked_descriptor(process, start, fd, result);
     } else {
         asked_path(process, start, path, result, numbers);

@@ -8,7 +8,7 @@ use libc::{
 };
 
 use super::read::{moved, total};
-use super::{Done, count, record};
+use super::{Done, count, faulted, record};
 use crate::fds::{self, FdView};
 use crate::layout::Op;
 use crate::process::{self, Observed};
@@ -55,7 +55,8 @@ macro_rules! wait {
             let waits = $waits;
             let start = raw::now();
             let result = real($($argument),*);
-            waited(process, start, $fd, $asked, waits, result);
+            let fd = if faulted(result as isize) { -1 } else { $fd };
+            waited(process, start, fd, $asked, waits, result);
             result
         }
     )*};
@@ -85,7 +86,8 @@ macro_rules! receive {
             let Some(process) = process::current() else { return real(fd, $($argument),*) };
             let start = raw::now();
             let result = real(fd, $($argument),*);
-            moved(process, Op::Receive, start, fd, $asked, result);
+            let asked = if faulted(result) { 0 } else { $asked };
+            moved(process, Op::Receive, start, fd, asked, result);
             result
         }
     )*};

@@ -61,7 +61,9 @@ unsafe fn moved_between(
     let mut done = Done::new(Op::Move, from, start, result as i64);
     let mut file = fds::find(from);
     done.asked = asked as u64;
-    if at.is_null() {
+    if done.is_fault() {
+        // `at` may be the wrong address.
+    } else if at.is_null() {
         done.offset = fds::advance(from, &file, done.result, false);
     } else {
         file.flags |= POSITIONED;
@@ -114,7 +116,7 @@ macro_rules! between {
             let start = raw::now();
             let result = real(from, from_at, to, to_at, count, flags);
             moved_between(process, start, from, from_at, count, result);
-            if to_at.is_null() {
+            if to_at.is_null() && result > 0 {
                 after_move(to);
             }
             result

@@ -1,11 +1,10 @@
-#!/usr/bin/env python3
-"""Checks the preload library and the marks on real programs: what they leave in the ring against what strace sees, and what
-the programs print against what they print alone. Run it with names of checks, or without for all of them.
+"""Checks of the preload library and of the marks in Python without feedline: what real programs leave in the shared memory,
+and what they print against what they print alone. `check.py NAME...` runs these checks; `library.rs` runs each of them.
 
-It needs gcc, strace, cargo, and Python with PyTorch; FEEDLINE_CHECK_PYTHON is another Python with TensorFlow and pyarrow.
+FEEDLINE_CHECK_LIBRARY and FEEDLINE_CHECK_MARKS are the library and the folder of the marks. FEEDLINE_CHECK_PYTHON is a Python
+with TensorFlow.
 """
 
-import glob
 import os
 import shutil
 import subprocess
@@ -16,12 +15,11 @@ import traceback
 import ring
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-CRATE = os.path.dirname(HERE)
-ROOT = os.path.abspath(os.path.join(CRATE, "..", "..", ".."))
-MARKS = os.path.join(CRATE, "..", "python")
-PROGRAMS = os.path.join(HERE, "programs")
+PROGRAMS = os.path.join(HERE, "..", "programs")
+LIBRARY = os.environ["FEEDLINE_CHECK_LIBRARY"]
+MARKS = os.environ["FEEDLINE_CHECK_MARKS"]
 TORCH_PYTHON = "/usr/bin/python3"
-OTHER_PYTHON = os.environ.get("FEEDLINE_CHECK_PYTHON", os.path.join(ROOT, ".venv", "bin", "python"))
+OTHER_PYTHON = os.environ["FEEDLINE_CHECK_PYTHON"]
 CHECKS = []
 
 
@@ -73,7 +71,7 @@ class Bench:
                               **options).stdout
 
     def job(self, name, *arguments, python=TORCH_PYTHON, **options):
-        return self.run(python, os.path.join(PROGRAMS, name), self.data, *arguments, **options)
+        return self.run(python, os.path.join(HERE, name), self.data, *arguments, **options)
 
     def one(self):
         """The only process."""
@@ -137,18 +135,6 @@ class Bench:
             equal(slot.data[name][:2], (len(events), moved), "totals of %s in %s" % (name, slot.command))
 
 
-def build():
-    """Builds the library, and checks that no code in it can panic."""
-    target = os.path.join(ROOT, "target", "preload")
-    subprocess.run(["cargo", "build", "--release", "--quiet", "--locked", "--target-dir", target,
-                    "--manifest-path", os.path.join(CRATE, "Cargo.toml")], check=True)
-    library = os.path.join(target, "release", "libfeedline_preload.so")
-    with open(library, "rb") as file:
-        if b"feedline-preload panicked" in file.read():
-            raise AssertionError("some code in the library can panic")
-    return library
-
-
 @check
 def every_function_returns_what_it_does_alone(bench):
     program = bench.compiled("calls")
@@ -183,7 +169,7 @@ def every_function_returns_what_it_does_alone(bench):
 @check
 def plain_python(bench):
     bench.files(20)
-    equal(bench.job("plain.py", traced=True), bench.alone(sys.executable, os.path.join(PROGRAMS, "plain.py"), bench.data),
+    equal(bench.job("plain.py", traced=True), bench.alone(sys.executable, os.path.join(HERE, "plain.py"), bench.data),
           "output")
     # Two reads of each file by a descriptor that was duplicated.
     bench.compare(1, own_seeks=40)
@@ -191,70 +177,6 @@ def plain_python(bench):
     equal((slot.data["Map"][0], len(slot.of("Unmap"))), (20, 20), "mappings")
     starts = {event.offset for event in slot.of("Read") if event.file in bench.inodes() and event.result == 50}
     equal(starts, {300, 350}, "offsets of reads by two descriptors of one file")
-
-
-def loader_modes():
-    for method in ("fork", "spawn", "forkserver"):
-        for persistent in "01":
-            yield method, persistent
-
-
-@check
-def torch_workers_against_strace(bench):
-    bench.files(64)
-    for method, persistent in loader_modes():
-        one = Bench(bench.library)
-        try:
-            one.files(64)
-            program = os.path.join(PROGRAMS, "loader.py")
-            arguments = (method, "2", persistent, "map", "3")
-            alone = bench.alone(TORCH_PYTHON, program, one.data, *arguments)
-            equal(one.job("loader.py", *arguments, traced=True), alone, "output of %s" % method)
-            one.compare(2 if persistent == "1" else 6)
-            equal(sum(counts["open"] for counts in one.recorded().values()), 3 * 64, "opens")
-        finally:
-            one.close()
-
-
-@check
-def formats_with_debian_packages(bench):
-    formats(bench, TORCH_PYTHON)
-
-
-@check
-def formats_with_wheels(bench):
-    formats(bench, OTHER_PYTHON)
-
-
-def formats(bench, python):
-    program = os.path.join(PROGRAMS, "formats.py")
-    bench.alone(python, program, bench.data, "write")
-    alone = bench.alone(python, program, bench.data, "read")
-    equal(bench.job("formats.py", "read", python=python, traced=True), alone, "output")
-    recorded, traced = bench.recorded(), bench.traced()
-    equal(len(recorded), 1, "processes that use data")
-    recorded, traced = recorded.popitem()[1], traced.popitem()[1]
-    # `numpy.load` reads the file by a stream of the C library, which reads whole blocks.
-    slot = [slot for slot in bench.ring.slots() if slot.data["Open"][0]][0]
-    equal((recorded["open"], recorded["close"]), (traced["open"], traced["close"]), "opens and closes")
-    unseen = traced["bytes"] - recorded["bytes"] - slot.data["BufferedRead"][1]
-    equal(0 <= unseen < 4096 * slot.data["BufferedRead"][0], True, "%d bytes read ahead by streams" % unseen)
-
-
-@check
-def killed_worker_leaves_its_events(bench):
-    bench.files(100)
-    program = """
-import os, signal, sys
-for name in sorted(os.listdir(sys.argv[1])):
-    fd = os.open(os.path.join(sys.argv[1], name), os.O_RDONLY)
-    os.read(fd, 1000)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    bench.run(sys.executable, "-c", program, bench.data, status=-9)
-    slot = bench.one()
-    equal((slot.data["Open"][0], slot.data["Read"][:2]), (100, (100, 100_000)), "opens and reads")
-    equal(len([event for event in slot.of("Read") if event.file in bench.inodes()]), 100, "events")
 
 
 @check
@@ -305,73 +227,6 @@ os.read(fd, 1000)
 
 
 @check
-def threads(bench):
-    bench.files(8)
-    program = """
-import os, sys, threading
-def run(path):
-    for _ in range(500):
-        fd = os.open(path, os.O_RDONLY)
-        for at in range(5):
-            os.pread(fd, 100, at)
-        os.close(fd)
-paths = [os.path.join(sys.argv[1], name) for name in os.listdir(sys.argv[1])]
-all = [threading.Thread(target=run, args=(path,)) for path in paths]
-[one.start() for one in all]
-[one.join() for one in all]
-"""
-    bench.run(sys.executable, "-c", program, bench.data)
-    slot = bench.one()
-    equal([slot.data[name][:2] for name in ("Open", "Read", "Close")], [(4000, 0), (20_000, 2_000_000), (4000, 0)], "totals")
-    equal(len({event.tid for event in slot.of("Read") if event.file in bench.inodes()}), 8, "threads")
-    bench.totals_match(slot)
-
-
-@check
-def many_workers_that_leave_at_once(bench):
-    bench.files(64)
-    program = """
-import os, sys
-paths = sorted(os.path.join(sys.argv[1], name) for name in os.listdir(sys.argv[1]))
-for path in paths:
-    if os.fork() == 0:
-        with open(path, "rb") as file:
-            file.read()
-        os._exit(0)
-for _ in paths:
-    os.wait()
-"""
-    bench.run(sys.executable, "-c", program, bench.data)
-    slots = bench.ring.slots()
-    workers = [slot for slot in slots if not slot.executed]
-    equal(len(workers), 64, "workers")
-    equal(sorted(slot.data["Read"][1] for slot in workers), [10_000 + index for index in range(64)], "bytes")
-    equal({slot.parent for slot in workers}, {slot.pid for slot in slots if slot.executed}, "parents")
-
-
-@check
-def many_open_files(bench):
-    bench.files(4096, 10)
-    program = """
-import os, resource, sys
-hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 5000), hard))
-fds = [os.open(os.path.join(sys.argv[1], name), os.O_RDONLY) for name in os.listdir(sys.argv[1])]
-for fd in fds:
-    os.read(fd, 10)
-for fd in fds:
-    os.close(fd)
-"""
-    bench.run(sys.executable, "-c", program, bench.data)
-    slot = bench.one()
-    equal((slot.dropped, slot.untracked), (0, 0), "events dropped and calls untracked")
-    reads = [event for event in slot.of("Read") if event.file in bench.inodes()]
-    equal((len(reads), len({event.file for event in reads})), (4096, 4096), "reads, files")
-    equal(len([text for _, text in slot.text("Path") if text.startswith(bench.data)]), 4096, "paths")
-    equal(slot.data["Close"][0], 4096, "closes")
-
-
-@check
 def child_with_an_empty_environment(bench):
     bench.files(1)
     inner = "open(%r, 'rb').read()" % os.path.join(bench.data, "00000.bin")
@@ -392,65 +247,9 @@ os.wait()
 
 
 @check
-def fork_from_threads(bench):
-    bench.files(8)
-    program = """
-import os, sys, threading
-paths = sorted(os.path.join(sys.argv[1], name) for name in os.listdir(sys.argv[1]))
-def run(path):
-    for _ in range(20):
-        pid = os.fork()
-        if pid == 0:
-            fd = os.open(path, os.O_RDONLY)
-            os.read(fd, 100)
-            os._exit(0)
-        os.waitpid(pid, 0)
-all = [threading.Thread(target=run, args=(path,)) for path in paths]
-[one.start() for one in all]
-[one.join() for one in all]
-"""
-    bench.run(sys.executable, "-W", "ignore", "-c", program, bench.data)
-    children = [slot for slot in bench.ring.slots() if not slot.executed]
-    equal((len(children), {slot.data["Read"][:2] for slot in children}), (160, {(1, 100)}), "children and their reads")
-
-
-@check
-def another_allocator_in_front(bench):
-    found = glob.glob("/usr/lib/*/libjemalloc.so.2")
-    equal(len(found), 1, "jemalloc")
-    bench.files(20)
-    alone = bench.alone(sys.executable, os.path.join(PROGRAMS, "plain.py"), bench.data)
-    for order in (found + [bench.library], [bench.library] + found):
-        one = Bench(bench.library)
-        try:
-            one.ring.preload = ":".join(order)
-            equal(one.run(sys.executable, os.path.join(PROGRAMS, "plain.py"), bench.data), alone, "output")
-            equal(one.one().data["Open"][0], 100, "opens")
-        finally:
-            one.close()
-
-
-@check
-def program_with_the_address_sanitizer(bench):
-    program = bench.compiled("sum", "-fsanitize=address")
-    bench.files(5)
-    paths = [os.path.join(bench.data, name) for name in sorted(os.listdir(bench.data))]
-    alone = bench.alone(program, *paths)
-    equal(bench.run(program, *paths), alone, "output")
-    equal(bench.one().data["Open"][0], 5, "opens")
-    # Started by another program, with an environment of its own.
-    code = "import subprocess, sys; subprocess.run(sys.argv[1:], env={}, check=True)"
-    equal(bench.run(sys.executable, "-c", code, program, *paths), alone, "output below another program")
-    equal(sorted(slot.data["Open"][0] for slot in bench.ring.slots() if slot.command[0] == program), [5, 5], "opens")
-    # The sanitizer still finds what it is for.
-    wrong = subprocess.run([program], env=dict(os.environ, **bench.ring.variables()), capture_output=True, text=True)
-    equal(("heap-buffer-overflow" in wrong.stderr, wrong.returncode != 0), (True, True), "an error that is found")
-
-
-@check
 def silent_without_feedline(bench):
     bench.files(5)
-    program = os.path.join(PROGRAMS, "plain.py")
+    program = os.path.join(HERE, "plain.py")
     alone = bench.alone(sys.executable, program, bench.data)
     for change in ({"FEEDLINE_AUDIT_RING": ""}, {"FEEDLINE_AUDIT_RING": "/nowhere"},
                    {"FEEDLINE_AUDIT_RING": program}, {"FEEDLINE_AUDIT_RING": "/dev/null"}):
@@ -484,7 +283,7 @@ def marks_of_torch_loaders(bench):
         try:
             one.files(64, 100)
             arguments = (method, str(workers), str(persistent), kind, "3")
-            alone = one.alone(TORCH_PYTHON, os.path.join(PROGRAMS, "loader.py"), one.data, *arguments)
+            alone = one.alone(TORCH_PYTHON, os.path.join(HERE, "loader.py"), one.data, *arguments)
             equal(one.job("loader.py", *arguments), alone, "output of " + what)
             main = [slot for slot in one.ring.slots() if slot.marks("EpochBegin")]
             equal(len(main), 1, "processes with epochs in " + what)
@@ -535,34 +334,15 @@ def marks_of_tensorflow(bench):
     equal({mark[1] for mark in main.marks("Prepared")}, {1}, "modules prepared")
 
 
-@check
-def sitecustomize_of_the_user(bench):
-    folder = os.path.join(bench.folder, "own")
-    os.mkdir(folder)
-    with open(os.path.join(folder, "sitecustomize.py"), "w") as file:
-        file.write("import builtins\nbuiltins.own = __name__ + ' ran'\n")
-    variables = bench.ring.variables()
-    variables["PYTHONPATH"] += ":" + folder
-    for options, wanted in ((), "sitecustomize ran"), (("-S",), "not"), (("-I",), "not"):
-        done = subprocess.run([sys.executable, *options, "-c", "print(globals()['__builtins__'].__dict__.get('own', 'not'))"],
-                              env=dict(os.environ, **variables), capture_output=True, text=True)
-        equal((done.stdout, done.stderr), (wanted + "\n", ""), "output with %s" % (options,))
-
-
 def main():
-    wanted = sys.argv[1:]
-    library = build()
     failed = []
-    for one in CHECKS:
-        if wanted and one.__name__ not in wanted:
-            continue
-        bench = Bench(library)
+    for name in sys.argv[1:]:
+        bench = Bench(LIBRARY)
         try:
-            one(bench)
-            print("ok      %s" % one.__name__, flush=True)
+            [one for one in CHECKS if one.__name__ == name][0](bench)
         except Exception:
-            failed.append(one.__name__)
-            print("FAILED  %s\n%s" % (one.__name__, traceback.format_exc()), flush=True)
+            failed.append(name)
+            print("FAILED  %s\n%s" % (name, traceback.format_exc()), flush=True)
         finally:
             bench.close()
     return 1 if failed else 0

@@ -1,4 +1,4 @@
-"""Reads the memory that the preload library writes to: a second reading of src/layout.rs, for the checks of the library."""
+"""Reads the memory that the preload library writes to: a second reading of layout.rs, for the checks of the library."""
 
 import collections
 import os
@@ -6,16 +6,14 @@ import re
 import struct
 import subprocess
 
-SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src", "layout.rs")
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.join(HERE, "..", "..", "..", "..", "audit", "preload", "src", "layout.rs")
 SLOTS, EVENTS, CONTROL_BYTES, HEADER_BYTES, EVENT_BYTES, TEXT_BYTES = 4096, 65536, 32 << 10, 8 << 10, 64, 60
 SLOT_BYTES = HEADER_BYTES + EVENTS * EVENT_BYTES
 RING_BYTES = CONTROL_BYTES + SLOTS * SLOT_BYTES
 EVENT = struct.Struct("<IBBHIiQQqQqII")
 INHERITED, CODE, POSITIONED = 1, 2, 4
 REGULAR = 1
-
-# Of the header of a slot.
-HEAD_AT, TAIL_AT = 40, 48
 
 Event = collections.namedtuple("Event", "seq op kind flags tid fd start file offset asked result duration device")
 
@@ -80,7 +78,8 @@ class Ring:
     def __init__(self, library, python=None, version=VERSION):
         self.fd = os.memfd_create("feedline-audit")
         os.ftruncate(self.fd, RING_BYTES)
-        os.pwrite(self.fd, b"feedline" + struct.pack("<I", version), 0)
+        # Version, bits of the sample, wake-ups, processes refused, slots, filters of system calls.
+        os.pwrite(self.fd, b"feedline" + struct.pack("<6I", version, 0, 0, 0, SLOTS, 1000), 0)
         self.library = library
         self.preload = library
         self.python = python
@@ -107,15 +106,9 @@ class Ring:
         return subprocess.run(command, env=dict(os.environ, **variables), **options)
 
     def slots(self):
-        states = struct.unpack("<%dI" % SLOTS, os.pread(self.fd, 4 * SLOTS, 24))
+        states = struct.unpack("<%dI" % SLOTS, os.pread(self.fd, 4 * SLOTS, 32))
         at = [CONTROL_BYTES + number * SLOT_BYTES for number, state in enumerate(states) if state]
         return [Slot((self.fd, offset)) for offset in at]
-
-    def refused(self):
-        return struct.unpack("<I", os.pread(self.fd, 4, 20))[0]
-
-    def wakes(self):
-        return struct.unpack("<I", os.pread(self.fd, 4, 16))[0]
 
     def close(self):
         os.close(self.fd)
