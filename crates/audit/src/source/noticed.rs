@@ -31,6 +31,8 @@ pub(super) struct Noticed {
     devices: BTreeSet<u32>,
     last_device: u32,
     mapped: HashSet<u64>,
+    /// When a data file was mapped first.
+    mapped_ns: Option<u64>,
     epoch: bool,
     programs: Vec<Executed>,
     /// By process: when its last image that was observed started.
@@ -53,6 +55,9 @@ impl Noticed {
             self.is_changed |= self.devices.insert(event.device);
         }
         let maps = event.op == Op::Map && event.result >= 0;
+        if maps {
+            self.mapped_ns.get_or_insert(event.end_ns());
+        }
         if maps && self.mapped.len() < MAPPED {
             self.is_changed |= self.mapped.insert(event.file);
         }
@@ -82,6 +87,11 @@ impl Noticed {
     /// Whether an epoch began or ended since the last call.
     pub(super) fn take_epoch(&mut self) -> bool {
         std::mem::take(&mut self.epoch)
+    }
+
+    /// When a data file was mapped first.
+    pub(super) fn mapped_ns(&self) -> Option<u64> {
+        self.mapped_ns
     }
 
     pub(super) fn has_slot(&self, pid: u32) -> bool {
