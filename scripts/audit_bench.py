@@ -29,12 +29,29 @@ for folder in os.scandir(sys.argv[1]):
         os.close(fd)
 """
 
+# A job with as many page faults as it can have: of its own memory, and with `both` also of a mapped file.
+STORM = """
+import mmap, os, sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+kept = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+zeros = bytes(len(kept) // 4096)
+for _ in range(40):
+    own = mmap.mmap(-1, len(kept))
+    own[::4096] = zeros
+    own.close()
+    if sys.argv[2] == "both":
+        file = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+        file[::4096]
+        file.close()
+"""
+
 
 def run(bench, folder):
     bench.build()
     draws(bench, folder)
     for job, most in [("healthy_images", 1.03), ("healthy_ranges", 1.03), ("metadata_bound", 1.15), ("tiny_reads", 1.15)]:
         overhead(bench, folder, job, most)
+    fault_storms(bench, folder)
     many_files(bench, folder)
 
 
@@ -73,6 +90,25 @@ def overhead(bench, folder, job, most):
         seen = json.loads(path.read_text())["observed"]["overhead"]
         bench.figure(f"{job}: calls x cost", 100 * seen["share"], "%", at_most=100 * (most - 1))
         bench.note("  calls", seen["calls"] + seen["opens"], "")
+
+
+def fault_storms(bench, folder):
+    """Page faults are recorded for a part of the time only if there are too many of them."""
+    data = folder / "mapped"
+    data.write_bytes(b"x" * (256 << 20))
+    for kind in ["own", "both"]:
+        results = folder / f"results-storm-{kind}"
+        plain = [PYTHON, "-c", STORM, data, kind]
+        audited = [bench.FEEDLINE, "audit", "--results", results, "--name", kind, "--", *plain]
+        times = [(wall(plain), wall(audited)) for _ in range(REPEATS)]
+        ratio = statistics.median(t[1] for t in times) / statistics.median(t[0] for t in times)
+        bench.figure(f"page faults ({kind}): wall with audit / without, median of {REPEATS}", ratio, "", at_most=1.1)
+        seen = json.loads(sorted(results.glob("**/ledger.json"))[-1].read_text())["observed"]
+        wall_ns, files = seen["wall_ns"], seen["epochs"][0]["files"]
+        bench.note("  recorded in mapped files", files["faults"], "faults")
+        bench.note("  lost", files["faults_lost"], "faults")
+        bench.note("  time without minor faults", 100 * files["faults_blind_ns"] / wall_ns, "%")
+        bench.note("  CPU time of feedline", 100 * seen["overhead"]["own_cpu_ns"] / wall_ns, "% of the wall time")
 
 
 def many_files(bench, folder):

@@ -19,6 +19,9 @@ pub trait EventSink {
     /// `id` and `device`: what the text belongs to, as [`TextKind`] says.
     fn text(&mut self, process: ProcessIndex, kind: TextKind, id: u64, device: u32, text: &str);
     fn sample(&mut self, sample: &Sample);
+    fn fault(&mut self, process: ProcessIndex, fault: &PageFault);
+    /// Page faults are observed, and so much of them was missed since the last call.
+    fn faults_missed(&mut self, missed: &MissedFaults);
     /// A process ended, and all of its events were delivered.
     fn end(&mut self, process: ProcessIndex, end: &ProcessEnd);
     /// How many leading zero bits the hash of a file must have for its details to be kept.
@@ -86,6 +89,28 @@ impl SeenCall {
     pub fn bytes(&self) -> u64 {
         u64::try_from(self.result).unwrap_or(0)
     }
+}
+
+/// A page fault in a mapping of a data file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageFault {
+    pub at_ns: u64,
+    pub tid: u32,
+    pub file: u64,
+    pub device: u32,
+    /// Where the page begins in the file.
+    pub offset: u64,
+    /// It waited for storage.
+    pub is_major: bool,
+}
+
+/// Page faults that were not observed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MissedFaults {
+    /// Faults of any kind that found no room.
+    pub lost: u64,
+    /// Time in which there were mappings, and only major faults were observed.
+    pub blind_ns: u64,
 }
 
 /// Counts of the kernel, at one time.

@@ -8,7 +8,9 @@ use model::secret::redact_command;
 use model::units::Nanos;
 
 use crate::aggregate::Aggregate;
-use crate::event::{EventSink, ProcessEnd, ProcessIndex, ProcessStart, Sample, SeenCall};
+use crate::event::{
+    EventSink, MissedFaults, PageFault, ProcessEnd, ProcessIndex, ProcessStart, Sample, SeenCall,
+};
 use crate::layout::TextKind;
 use crate::source;
 
@@ -66,6 +68,7 @@ pub fn observe(
     observed.coverage.copied_bytes = outcome.copied_bytes;
     observed.coverage.recorded_bytes = outcome.recorded_bytes;
     observed.coverage.faults = outcome.faults;
+    observed.coverage.notes.extend(outcome.notes);
     Ok(ledger(observed))
 }
 
@@ -91,6 +94,14 @@ impl EventSink for WatchedSink<'_> {
     fn sample(&mut self, sample: &Sample) {
         self.aggregate.sample(sample);
         (self.progress)(&self.aggregate.progress(sample.at_ns));
+    }
+
+    fn fault(&mut self, process: ProcessIndex, fault: &PageFault) {
+        self.aggregate.fault(process, fault);
+    }
+
+    fn faults_missed(&mut self, missed: &MissedFaults) {
+        self.aggregate.faults_missed(missed);
     }
 
     fn end(&mut self, process: ProcessIndex, end: &ProcessEnd) {

@@ -24,6 +24,15 @@ static MAPPED: [FileMapping; MAPPINGS] = [const {
     FileMapping { address: AtomicU64::new(0), inode: AtomicU64::new(0), about: AtomicU64::new(0) }
 }; MAPPINGS];
 
+/// The generation of the process that mapped a file last, + 1.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// Whether a process asks this for the first time.
+pub(crate) fn is_first() -> bool {
+    let generation = u64::from(process::generation()) + 1;
+    LAST.swap(generation, Relaxed) != generation
+}
+
 fn places(address: u64) -> impl Iterator<Item = &'static FileMapping> {
     let first = (address >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52;
     (0..TRIED).filter_map(move |step| MAPPED.get((first as usize + step) % MAPPINGS))

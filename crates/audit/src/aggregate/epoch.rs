@@ -5,11 +5,14 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use model::observed::{Calls, EpochRow, IoCounts, SamplePattern, WorkerRow};
 use model::units::Nanos;
 
+use super::faults::EpochMappings;
+use super::files::FileTable;
 use super::flight::Flight;
 use super::places::Places;
 use super::visits::FileVisits;
 use crate::event::{ProcessIndex, ProcessSample, SeenCall};
 use crate::layout::{Op, POSITIONED};
+use crate::observe::Paths;
 
 /// Reads of a fetch that are kept to find what samples have in common, and distinct sequences of reads.
 const FETCH_READS: usize = 4096;
@@ -99,7 +102,7 @@ pub(super) struct Epoch {
     /// Counts of the kernel when it began; those at its end are set by the first sample after it.
     pub(super) base: Option<(Option<u64>, u64)>,
     pub(super) waits_for_sample: bool,
-    pub(super) mapped: BTreeMap<ProcessIndex, (u64, u64)>,
+    pub(super) mappings: EpochMappings,
 }
 
 impl Epoch {
@@ -127,7 +130,7 @@ impl Epoch {
             fetched: 0,
             base: None,
             waits_for_sample: false,
-            mapped: BTreeMap::new(),
+            mappings: EpochMappings::default(),
         }
     }
 
@@ -330,6 +333,14 @@ impl Epoch {
         if let Some(worker) = self.workers.get_mut(&number) {
             worker.base.get_or_insert(base);
         }
+    }
+
+    /// The figures of its files, when it has ended.
+    pub(super) fn finish_files(&mut self, files: &FileTable, paths: Paths, observes_faults: bool) {
+        // The epoch may wait for counts of the kernel, but not with all of its visits.
+        let visits = std::mem::take(&mut self.visits);
+        self.row.files = visits.figures(files.bits(), |file| files.path(file, paths));
+        self.mappings.show(&mut self.row.files, observes_faults);
     }
 
     /// The row, when nothing more can come.

@@ -15,6 +15,8 @@ const WINDOW_NS: u64 = 1_000_000_000;
 struct DeviceCounts {
     /// Bytes that the job asked of files on it.
     asked: u64,
+    /// Files on it were mapped.
+    mapped: bool,
     /// Where the current window began, and the best one.
     window: Option<(u64, u64)>,
     most_per_second: Option<u64>,
@@ -38,6 +40,11 @@ impl Kernel {
     pub(super) fn asked(&mut self, device: u32, bytes: u64) {
         self.devices.entry(device).or_default().asked += bytes;
         self.read_bytes += bytes;
+    }
+
+    /// There was a page fault in a mapping of a file on it.
+    pub(super) fn mapped(&mut self, device: u32) {
+        self.devices.entry(device).or_default().mapped = true;
     }
 
     pub(super) fn read_bytes(&self) -> u64 {
@@ -83,7 +90,7 @@ impl Kernel {
         let mut rows: Vec<StorageRow> = self
             .devices
             .iter()
-            .filter(|(_, device)| device.asked > 0)
+            .filter(|(_, device)| device.asked > 0 || device.mapped)
             .map(|(number, device)| row(*number, device, &mounts))
             .collect();
         rows.sort_by(|one, other| other.bytes.cmp(&one.bytes).then_with(|| one.device.cmp(&other.device)));

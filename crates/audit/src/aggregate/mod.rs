@@ -2,9 +2,11 @@
 //! sample of the files.
 
 mod epoch;
+mod faults;
 mod files;
 mod flight;
 mod kernel;
+mod pages;
 mod passes;
 mod places;
 mod processes;
@@ -26,7 +28,9 @@ use self::kernel::Kernel;
 use self::passes::Passes;
 use self::processes::{Processes, WorkerOf, file_of};
 use self::rank::{RankState, describe};
-use crate::event::{EventSink, ProcessEnd, ProcessIndex, ProcessStart, Sample, SeenCall};
+use crate::event::{
+    EventSink, MissedFaults, PageFault, ProcessEnd, ProcessIndex, ProcessStart, Sample, SeenCall,
+};
 use crate::layout::{CODE, DIRECT, FdKind, INHERITED, Mark, Op, POSITIONED, TextKind};
 use crate::observe::{AuditProgress, Paths};
 
@@ -64,6 +68,8 @@ pub struct Aggregate {
     site_texts: HashMap<(ProcessIndex, u64), String>,
     sites: BTreeMap<String, u64>,
     coverage: Visibility,
+    /// Whether page faults are observed.
+    observes_faults: bool,
     now: u64,
 }
 
@@ -82,6 +88,7 @@ impl Aggregate {
             site_texts: HashMap::new(),
             sites: BTreeMap::new(),
             coverage: Visibility::default(),
+            observes_faults: false,
             now: 0,
         }
     }
@@ -140,14 +147,13 @@ impl Aggregate {
     }
 
     fn close(&mut self, rank: usize, loader: u64, at: u64, complete: bool) {
-        let (bits, paths) = (self.files.bits(), self.paths);
         let Some(state) = self.ranks.get_mut(rank) else { return };
         let Some(mut epoch) = state.end(loader, at, complete) else { return };
-        finish_files(&mut epoch, &self.files, bits, paths);
+        epoch.finish_files(&self.files, self.paths, self.observes_faults);
         let places = std::mem::take(&mut epoch.places);
         let loader = state.loader(loader);
         if let Some(before) = &loader.before {
-            set_likeness(&mut epoch.row, &places, before);
+            places.compare(before).show(&mut epoch.row.files);
         }
         // An epoch that reads nothing leaves the order of the one before.
         if !places.is_empty() {
@@ -338,6 +344,9 @@ impl Aggregate {
             return;
         }
         let Some(epoch) = self.epoch_at(place) else { return };
+        if event.op == Op::Unmap {
+            epoch.mappings.unmapped(process);
+        }
         epoch.call(process, event, is_sequential, worker);
         let is_shared = event.flags & INHERITED != 0 && event.flags & POSITIONED == 0;
         if is_read && is_shared && event.flags & crate::layout::WRITABLE == 0 {
@@ -410,7 +419,7 @@ impl Aggregate {
     }
 
     fn end_pass(&mut self, mut pass: Epoch) {
-        finish_files(&mut pass, &self.files, self.files.bits(), self.paths);
+        pass.finish_files(&self.files, self.paths, self.observes_faults);
         self.passes.keep(pass);
     }
 
@@ -520,6 +529,7 @@ impl EventSink for Aggregate {
             let index = counts.process;
             let inherited = self.processes.inherited(index);
             let Some(process) = self.processes.get_mut(index) else { continue };
+            let before = process.latest.mapped.map_or(0, |(_, resident)| resident);
             process.sample(sample.at_ns, counts, inherited);
             let worker = process.worker;
             let place = self.place_of(index);
@@ -527,9 +537,8 @@ impl EventSink for Aggregate {
                 if let Some(worker) = worker {
                     epoch.worker_sample(worker.number, counts);
                 }
-                if let Some((mapped, resident)) = counts.mapped {
-                    let most = epoch.mapped.entry(index).or_default();
-                    *most = (most.0.max(mapped), most.1.max(resident));
+                if let Some(mapped) = counts.mapped {
+                    epoch.mappings.sample(index, mapped, before);
                 }
             }
         }
@@ -542,6 +551,15 @@ impl EventSink for Aggregate {
             self.kernel.begin(epoch, sample);
         }
         self.take_closed(Some(sample));
+    }
+
+    fn fault(&mut self, process: ProcessIndex, fault: &PageFault) {
+        self.now = self.now.max(fault.at_ns);
+        self.page_fault(process, fault);
+    }
+
+    fn faults_missed(&mut self, missed: &MissedFaults) {
+        self.missed_faults(missed);
     }
 
     fn end(&mut self, process: ProcessIndex, end: &ProcessEnd) {
@@ -564,26 +582,6 @@ fn mark_of(kind: u8) -> Option<Mark> {
         Checkpoint, Modules,
     ];
     all.into_iter().find(|mark| *mark as u8 == kind)
-}
-
-fn finish_files(epoch: &mut Epoch, files: &FileTable, bits: u32, paths: Paths) {
-    // The epoch may wait for counts of the kernel, but not with all of its visits.
-    let visits = std::mem::take(&mut epoch.visits);
-    epoch.row.files = visits.figures(bits, |file| files.path(file, paths));
-    if !epoch.mapped.is_empty() {
-        let sum = |which: fn(&(u64, u64)) -> u64| Some(epoch.mapped.values().map(which).sum());
-        epoch.row.files.mapped_bytes = sum(|mapped| mapped.0);
-        epoch.row.files.resident_bytes = sum(|mapped| mapped.1);
-    }
-}
-
-fn set_likeness(row: &mut EpochRow, now: &places::Places, before: &places::Places) {
-    let likeness = now.compare(before);
-    row.files.order_correlation = likeness.correlation;
-    row.files.order_places = likeness.places;
-    row.files.same_reader_share = likeness.same_reader;
-    row.files.same_reader_chance = likeness.chance;
-    row.files.repeated_places = likeness.repeated;
 }
 
 /// Samples per file: the median over epochs.

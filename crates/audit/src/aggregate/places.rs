@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use model::observed::EpochFiles;
+
 use crate::layout::file_hash;
 
 /// Places kept.
@@ -35,6 +37,16 @@ pub(super) struct Likeness {
     pub(super) chance: Option<f64>,
     /// Share of the earlier epoch's places that were read again.
     pub(super) repeated: Option<f64>,
+}
+
+impl Likeness {
+    pub(super) fn show(self, figures: &mut EpochFiles) {
+        figures.order_correlation = self.correlation;
+        figures.order_places = self.places;
+        figures.same_reader_share = self.same_reader;
+        figures.same_reader_chance = self.chance;
+        figures.repeated_places = self.repeated;
+    }
 }
 
 impl Places {

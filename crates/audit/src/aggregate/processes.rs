@@ -6,6 +6,7 @@ use model::observed::{IoCounts, MemoryChange, ProcessRow};
 use model::units::Nanos;
 
 use super::epoch::{OpenFetch, add_call};
+use super::faults::FaultOrder;
 use super::visits::FileKey;
 use crate::event::{ProcessEnd, ProcessIndex, ProcessSample, ProcessStart, SeenCall};
 use crate::layout::{CODE, FdKind, Op};
@@ -41,6 +42,7 @@ pub(super) struct Process {
     pub(super) fetch: Option<OpenFetch>,
     pub(super) site: Option<u64>,
     pub(super) latest: ProcessSample,
+    pub(super) faults: FaultOrder,
     pub(super) is_alive: bool,
     seen_all: IoCounts,
     seen_data: IoCounts,
@@ -115,7 +117,9 @@ impl Process {
             });
             (memory.private_dirty_last, memory.shared_dirty_last) = (private, shared);
         }
-        self.latest = sample.clone();
+        // Mappings are read less often than the rest.
+        let mapped = sample.mapped.or(self.latest.mapped);
+        self.latest = ProcessSample { mapped, ..sample.clone() };
     }
 
     fn end(&mut self, end: &ProcessEnd) {
@@ -133,6 +137,7 @@ impl Process {
         }
         self.open = HashMap::new();
         self.fetch = None;
+        self.faults = FaultOrder::default();
     }
 }
 

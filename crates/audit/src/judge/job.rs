@@ -344,8 +344,18 @@ impl Pass<'_> {
         self.row.read_sizes.quantile_by_sum(0.5)
     }
 
+    /// Whether more can have been read of mappings than by calls.
     pub(super) fn has_mappings(&self) -> bool {
-        self.row.files.mapped_bytes.is_some_and(|bytes| bytes > self.asked())
+        let files = &self.row.files;
+        files.mapped_bytes.max(files.fault_piece_bytes).is_some_and(|bytes| bytes > self.asked())
+    }
+
+    /// Whether nearly all page faults of mappings were recorded.
+    pub(super) fn has_all_faults(&self) -> bool {
+        let files = &self.row.files;
+        let lost = files.faults.map(|faults| ratio(files.faults_lost as f64, faults.max(1) as f64));
+        let blind = ratio(files.faults_blind_ns.seconds(), self.wall());
+        lost.is_some_and(|lost| lost <= 0.05) && blind <= 0.05
     }
 
     /// The median wait for a batch.

@@ -1,6 +1,7 @@
 //! Rules about what the kernel does for the job: read-ahead, mappings, the page cache, shared memory, writing.
 
 use model::observed::{Certainty, Severity};
+use model::units::grouped;
 
 use super::job::{JudgedJob, JudgedRank, Pass, ratio};
 use super::rule::{AuditRule, FaultAnswer, FaultCase, KnownFaults, Loss, Need, PassLook, by_epoch, by_rank};
@@ -23,10 +24,31 @@ pub(super) const MMAP_AMPLIFICATION: AuditRule = AuditRule {
     change: "Call mmap.madvise(mmap.MADV_RANDOM) on the mapping, read samples with os.pread, or store them so that \
              they are read in order.",
     check: "Bytes read from storage are near the bytes used.",
-    judge: |job, _| by_epoch(job, mapped),
+    judge: |job, _| by_epoch(job, |pass| mapped(job, pass)),
 };
 
-fn mapped(pass: &Pass<'_>) -> PassLook {
+/// Bytes that page faults brought, and bytes that were used of them, both at most.
+fn brought_and_used(job: &JudgedJob<'_>, pass: &Pass<'_>, issued: u64) -> Result<(u64, u64), PassLook> {
+    let files = &pass.row.files;
+    // What was read by calls is not a matter of mappings.
+    let issued = issued.saturating_sub(pass.asked());
+    let unknown = || PassLook::unknown("What is used of the mappings is not known.");
+    if !pass.has_all_faults() {
+        let used = files.resident_bytes.filter(|bytes| *bytes > 0).ok_or_else(unknown)?;
+        return Ok((issued, used));
+    }
+    if files.faults == Some(0) {
+        return Err(PassLook::not(0.0, "There were no page faults in mapped files."));
+    }
+    // A fault that waits for storage reads ahead once, which large pages can round up. Programs and libraries are
+    // read from storage, too.
+    let ahead = job.observed.storage.iter().filter_map(|row| row.read_ahead_kb).max();
+    let most = ahead.zip(files.faults_major).map(|(kb, major)| major.saturating_mul(2 * kb.max(4) << 10));
+    let used = files.resident_growth_bytes.filter(|bytes| *bytes > 0).or(files.fault_piece_bytes);
+    Ok((issued.min(most.unwrap_or(issued)), used.ok_or_else(unknown)?))
+}
+
+fn mapped(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
     let files = &pass.row.files;
     let Some(issued) = pass.row.issued_bytes else {
         return PassLook::unknown("Bytes read from storage are not known.");
@@ -34,34 +56,41 @@ fn mapped(pass: &Pass<'_>) -> PassLook {
     if files.mapped_bytes.unwrap_or(0) == 0 && files.faults.is_none() {
         return PassLook::not(0.0, "No data file was mapped.");
     }
-    // What was read by calls is not a matter of mappings.
-    let issued = issued.saturating_sub(pass.asked());
-    let touched = files.faults.filter(|faults| *faults > 0).map(|faults| faults as f64 * 16.0 * PAGE);
-    let scattered = files.faults_sequential.zip(files.faults);
-    let scattered = scattered.is_some_and(|(sequential, all)| (sequential as f64) < 0.5 * all as f64);
-    let resident = files.resident_bytes.filter(|bytes| *bytes > 0).map(|bytes| bytes as f64);
-    let used = match (resident, touched) {
-        (Some(resident), _) if ratio(issued as f64, resident) > 2.0 => resident,
-        (_, Some(touched)) if scattered => touched,
-        (Some(used), _) | (None, Some(used)) => used,
-        (None, None) => return PassLook::unknown("What is used of the mappings is not known."),
+    let (brought, used) = match brought_and_used(job, pass, issued) {
+        Ok(both) => both,
+        Err(look) => return look,
     };
-    let times = ratio(issued as f64, used);
-    if times <= 2.0 || issued < 1 << 20 {
+    let times = ratio(brought as f64, used as f64);
+    if times <= 2.0 || brought < 1 << 20 {
         return PassLook::not(
             times,
             format!("{} times the used bytes were read from storage.", factor(times)),
         );
     }
-    let evidence = format!(
+    let mut evidence = format!(
         "{} were read from storage for at most {} that were used of mapped files.",
-        bytes(issued),
-        bytes_of(used)
+        bytes(brought),
+        bytes(used)
     );
+    let exact = files.faults.filter(|faults| *faults > 0 && pass.has_all_faults());
+    let major = files.faults_major.filter(|_| exact.is_some());
+    let sequential = exact.zip(files.faults_sequential).map(|(all, part)| ratio(part as f64, all as f64));
+    if let (Some(faults), Some(major), Some(sequential)) = (exact, major, sequential) {
+        evidence += &format!(
+            " Of {} page faults, {} waited for storage, and {} went on where the one before was.",
+            grouped(faults),
+            grouped(major),
+            percent(sequential)
+        );
+    }
     FaultCase::of(pass, times, evidence)
-        .figure("issued_bytes", issued as f64)
-        .figure("used_bytes", used)
+        .figure("issued_bytes", brought as f64)
+        .figure("used_bytes", used as f64)
         .figure("times_used", times)
+        .figure_if("faults", exact.map(|faults| faults as f64))
+        .figure_if("faults_waiting_for_storage", major.map(|faults| faults as f64))
+        .figure_if("sequential_share", sequential)
+        .certainty(if exact.is_some() { Certainty::High } else { Certainty::Medium })
         .cost(pass.budget() * (1.0 - 1.0 / times))
         .sites()
         .into()

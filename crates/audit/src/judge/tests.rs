@@ -2,6 +2,7 @@
 
 mod faults;
 mod healthy;
+mod mappings;
 
 use model::observed::{
     Calls, EpochFiles, EpochRow, Findings, IoCounts, LoaderRow, Observed, ProcessRow, RuleAnswer, StorageRow,

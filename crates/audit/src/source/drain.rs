@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 
 use super::calibrate::CallCosts;
 use super::clock;
+use super::faults::Faults;
 use super::job::Reaped;
 use super::memory::{RingEntry, RingMemory, SlotMemory, SlotStart, SlotTotals};
 use super::noticed::Noticed;
@@ -103,6 +104,7 @@ pub(super) struct Drain<'a> {
     /// The time of what was passed on last.
     passed_ns: u64,
     samples: VecDeque<Sample>,
+    faults: Faults,
     looked_up: usize,
     signals: HashMap<u32, i32>,
     costs: Option<CallCosts>,
@@ -237,7 +239,12 @@ impl Image {
 }
 
 impl<'a> Drain<'a> {
-    pub(super) fn new(ring: &'a RingMemory, origin: u64, costs: Option<CallCosts>) -> Drain<'a> {
+    pub(super) fn new(
+        ring: &'a RingMemory,
+        faults: Faults,
+        origin: u64,
+        costs: Option<CallCosts>,
+    ) -> Drain<'a> {
         Drain {
             ring,
             origin,
@@ -245,6 +252,7 @@ impl<'a> Drain<'a> {
             processes: 0,
             passed_ns: 0,
             samples: VecDeque::new(),
+            faults,
             looked_up: 0,
             signals: HashMap::new(),
             costs,
@@ -267,6 +275,10 @@ impl<'a> Drain<'a> {
         &mut self.noticed
     }
 
+    pub(super) fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
     /// Processes that exist and that the sink knows.
     pub(super) fn watched(&self) -> Vec<SampledProcess> {
         let living = self.images.values().filter(|image| image.gone.is_none());
@@ -276,7 +288,10 @@ impl<'a> Drain<'a> {
     }
 
     pub(super) fn add_samples(&mut self, samples: impl IntoIterator<Item = Sample>) {
-        self.samples.extend(samples);
+        for sample in samples {
+            self.faults.limit(sample.processes.iter().map(|process| process.threads).sum());
+            self.samples.push_back(sample);
+        }
     }
 
     /// Whether all processes are gone and everything was passed on.
@@ -331,6 +346,7 @@ impl<'a> Drain<'a> {
             image.fill(self.ring, share, span, &mut self.noticed);
             order.extend(image.next_ns().map(|at_ns| Reverse((at_ns, *number))));
         }
+        self.record_faults(sink);
         while let Some(Reverse((_, number))) = order.pop() {
             let limit = order.peek().map_or(u64::MAX, |next| next.0.0);
             let Some(mut image) = self.images.remove(&number) else { continue };
@@ -339,8 +355,19 @@ impl<'a> Drain<'a> {
             order.extend(image.next_ns().filter(|at| *at <= horizon_ns).map(|at| Reverse((at, number))));
             self.images.insert(number, image);
         }
-        self.pass_samples(sink, horizon_ns);
+        self.pass_between(sink, horizon_ns);
         self.end_drained(sink);
+    }
+
+    /// Reads the rings of the kernel, and decides what it records from now on.
+    fn record_faults(&mut self, sink: &mut dyn EventSink) {
+        self.faults.read(self.origin);
+        let maps = self.images.values().any(|image| image.maps && image.gone.is_none());
+        let mapped_ns = self.noticed.mapped_ns().filter(|_| maps).map(|at_ns| at_ns + self.origin);
+        let missed = self.faults.govern(mapped_ns, clock::now());
+        if self.faults.observed() {
+            sink.faults_missed(&missed);
+        }
     }
 
     /// Passes on what waits of one image up to a time.
@@ -354,17 +381,19 @@ impl<'a> Drain<'a> {
     ) {
         while image.next_ns().is_some_and(|at| at <= limit_ns) {
             let Some(Reverse(next)) = image.waiting.pop() else { break };
-            self.pass_samples(sink, next.at_ns);
+            self.pass_between(sink, next.at_ns);
             // A thread that was interrupted between its call and its event: it is passed on as if it had ended now.
             let late_ns = self.passed_ns.saturating_sub(next.at_ns);
             self.passed_ns = self.passed_ns.max(next.at_ns);
             match (next.what, image.index) {
                 (What::Start(start), _) => {
                     image.index = Some(self.processes);
+                    self.faults.start(self.processes, &start);
                     self.processes += 1;
                     sink.process(&start);
                 }
                 (What::Event(mut event), Some(index)) => {
+                    self.faults.call(image.pid, &event);
                     event.start_ns += late_ns;
                     sink.event(index, &event);
                 }
@@ -380,18 +409,38 @@ impl<'a> Drain<'a> {
         }
     }
 
-    fn pass_samples(&mut self, sink: &mut dyn EventSink, limit_ns: u64) {
-        while self.samples.front().is_some_and(|sample| sample.at_ns <= limit_ns) {
-            let Some(mut sample) = self.samples.pop_front() else { break };
-            sample.at_ns = sample.at_ns.max(self.passed_ns);
-            self.passed_ns = sample.at_ns;
-            sink.sample(&sample);
+    /// Passes on samples and page faults up to a time.
+    fn pass_between(&mut self, sink: &mut dyn EventSink, limit_ns: u64) {
+        loop {
+            let sample_ns = self.samples.front().map_or(u64::MAX, |sample| sample.at_ns);
+            let fault_ns = self.faults.next_ns().unwrap_or(u64::MAX);
+            if sample_ns.min(fault_ns) > limit_ns {
+                return;
+            }
+            if fault_ns < sample_ns {
+                if let Some((index, mut fault)) = self.faults.take() {
+                    fault.at_ns = fault.at_ns.max(self.passed_ns);
+                    self.passed_ns = fault.at_ns;
+                    sink.fault(index, &fault);
+                }
+            } else if let Some(mut sample) = self.samples.pop_front() {
+                sample.at_ns = sample.at_ns.max(self.passed_ns);
+                self.passed_ns = sample.at_ns;
+                sink.sample(&sample);
+            } else {
+                return;
+            }
         }
     }
 
     /// Ends images that are gone and read to the end.
     fn end_drained(&mut self, sink: &mut dyn EventSink) {
-        let drained = self.images.extract_if(.., |_, image| image.is_drained());
+        if !self.images.values().any(Image::is_drained) {
+            return;
+        }
+        let waiting = self.faults.waiting();
+        let is_over = |image: &Image| image.is_drained() && !waiting.contains(&image.pid);
+        let drained = self.images.extract_if(.., |_, image| is_over(image));
         for (number, image) in drained.collect::<Vec<_>>() {
             self.end(sink, &image);
             drop(image);
@@ -413,6 +462,7 @@ impl<'a> Drain<'a> {
             self.sums.share = self.sums.share.max(added / life as f64).min(1.0);
         }
         let Some(index) = image.index else { return };
+        self.faults.end(index, image.pid);
         let end = ProcessEnd {
             end_ns,
             all,
@@ -439,6 +489,6 @@ impl<'a> Drain<'a> {
         for (_, image) in std::mem::take(&mut self.images) {
             self.end(sink, &image);
         }
-        self.pass_samples(sink, u64::MAX);
+        self.pass_between(sink, u64::MAX);
     }
 }

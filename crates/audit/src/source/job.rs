@@ -4,15 +4,17 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 
 use model::observed::JobExit;
 
 use super::clock;
+use super::faults::FaultEvents;
 use super::memory::RingMemory;
 use super::proc::{self, IoBytes};
 
@@ -178,34 +180,47 @@ fn wait_for(kind: libc::idtype_t, pid: u32, flags: libc::c_int) -> io::Result<Op
 }
 
 impl RunningJob {
-    /// Starts the job. `ring` is woken when it ends.
+    /// Starts the job, and records its page faults. `ring` is woken when it ends.
     pub(super) fn start(
         command: &[OsString],
         variables: Vec<(&'static str, OsString)>,
         ring: &Arc<RingMemory>,
-    ) -> io::Result<RunningJob> {
+    ) -> io::Result<(RunningJob, FaultEvents)> {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let subreaper = Subreaper::new();
         let forwarding = Forwarding::new();
-        let child = Command::new(program).args(arguments).envs(variables).spawn()?;
-        let pid = child.id();
-        Forwarding::set_receiver(i32::try_from(pid).unwrap_or(0));
+        let mut command = Command::new(program);
+        command.args(arguments).envs(variables);
         let ended_ns = Arc::new(AtomicU64::new(0));
         let (ended, ring) = (Arc::clone(&ended_ns), Arc::clone(ring));
+        let (sender, started) = channel();
+        // The thread starts nothing else, so that its page faults are those of the job. It lives as long as the job,
+        // which could ask for a signal when the thread that started it ends.
         let waiter = std::thread::spawn(move || {
-            // Fails if somebody else has waited for the job: then it ended, too.
-            let _ = wait_for(libc::P_PID, pid, 0);
-            ended.store(clock::now(), SeqCst);
-            ring.wake();
+            let faults = FaultEvents::open();
+            let child = command.spawn();
+            let pid = child.as_ref().map(Child::id).ok();
+            // The receiver waits for it.
+            let _ = sender.send((child, faults));
+            if let Some(pid) = pid {
+                // Fails if somebody else has waited for the job: then it ended, too.
+                let _ = wait_for(libc::P_PID, pid, 0);
+                ended.store(clock::now(), SeqCst);
+                ring.wake();
+            }
         });
-        Ok(RunningJob {
+        let (child, faults) = started.recv().map_err(|_| io::Error::other("the thread of the job ended"))?;
+        let pid = child?.id();
+        Forwarding::set_receiver(i32::try_from(pid).unwrap_or(0));
+        let job = RunningJob {
             pid,
             exit: None,
             ended_ns,
             waiter: Some(waiter),
             forwarding: Some(forwarding),
             _subreaper: subreaper,
-        })
+        };
+        Ok((job, faults))
     }
 
     /// When and how the main process ended.

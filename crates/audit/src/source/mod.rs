@@ -4,6 +4,7 @@
 mod calibrate;
 mod clock;
 mod drain;
+mod faults;
 mod host;
 mod job;
 mod memory;
@@ -28,6 +29,7 @@ use model::units::Nanos;
 use self::calibrate::CallCosts;
 pub use self::calibrate::{CALIBRATE_VARIABLE, calibrate_child};
 use self::drain::Drain;
+use self::faults::Faults;
 use self::job::RunningJob;
 use self::memory::RingMemory;
 use self::sampler::{Sampled, Sampler};
@@ -65,8 +67,10 @@ pub struct JobEnd {
     /// `rchar` of the observed processes.
     pub copied_bytes: Option<u64>,
     pub recorded_bytes: u64,
-    /// How page faults of mappings were observed.
+    /// How page faults of mappings were observed: `None` without mappings of data files.
     pub faults: Option<String>,
+    /// What else is to be said of the observation.
+    pub notes: Vec<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -127,10 +131,10 @@ pub fn run(
     let variables = session.environment(&ring.path(), |name| std::env::var_os(name));
     let cpu_before = own_cpu_ns();
     let origin = clock::now();
-    let mut job = RunningJob::start(&options.command, variables, &ring)
+    let (mut job, faults) = RunningJob::start(&options.command, variables, &ring)
         .map_err(|source| SourceError::of_start(program, source))?;
     let sampler = Sampler::start(origin);
-    let mut drain = Drain::new(&ring, origin, costs);
+    let mut drain = Drain::new(&ring, Faults::new(faults), origin, costs);
     let (ended_ns, exit) = observe(&mut job, &ring, &sampler, &mut drain, sink, &mut |now| {
         tick(now.saturating_sub(origin));
     });
@@ -148,7 +152,8 @@ pub fn run(
         own_cpu_ns: Nanos(own_cpu_ns().saturating_sub(cpu_before)),
         share: sums.share,
     });
-    let Sampled { io, mappings, shm_used_bytes, refault_bytes, .. } = sampled;
+    let (faults, notes) = faults_source(&mut drain, &sampled);
+    let Sampled { io, shm_used_bytes, refault_bytes, .. } = sampled;
     Ok(JobEnd {
         exit,
         wall_ns: ended_ns.saturating_sub(origin),
@@ -157,8 +162,24 @@ pub fn run(
         unseen,
         copied_bytes: io.map(|io| io.copied.saturating_sub(of_unseen)),
         recorded_bytes: sums.recorded,
-        faults: mappings.then(|| "rss".to_owned()),
+        faults,
+        notes,
     })
+}
+
+/// How use of mappings was observed, and a note about it.
+fn faults_source(drain: &mut Drain<'_>, sampled: &Sampled) -> (Option<String>, Vec<String>) {
+    let has_mappings = sampled.mappings || drain.noticed().mapped_ns().is_some();
+    match drain.faults().state() {
+        _ if !has_mappings => (None, Vec::new()),
+        Ok(()) => (Some("perf".to_owned()), Vec::new()),
+        Err(reason) => {
+            let note = format!(
+                "Page faults of mappings could not be recorded: {reason}. Only their resident bytes are known."
+            );
+            (sampled.mappings.then(|| "rss".to_owned()), vec![note])
+        }
+    }
 }
 
 /// Reads the rings until the job has ended. Returns when and how it did.

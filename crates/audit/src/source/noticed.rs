@@ -33,6 +33,8 @@ pub(super) struct Noticed {
     devices: BTreeSet<u32>,
     last_device: u32,
     mapped: HashSet<u64>,
+    /// When a data file was mapped first.
+    mapped_ns: Option<u64>,
     epoch: bool,
     programs: Vec<Executed>,
     /// By process: when its last image that was observed started.
@@ -55,6 +57,9 @@ impl Noticed {
             self.is_changed |= self.devices.insert(event.device);
         }
         let maps = event.op == Op::Map && event.result >= 0;
+        if maps {
+            self.mapped_ns.get_or_insert(event.end_ns());
+        }
         if maps && self.mapped.len() < MAPPED {
             self.is_changed |= self.mapped.insert(event.file);
         }
@@ -90,6 +95,11 @@ impl Noticed {
     /// Whether an epoch began or ended since the last call.
     pub(super) fn take_epoch(&mut self) -> bool {
         std::mem::take(&mut self.epoch)
+    }
+
+    /// When a data file was mapped first.
+    pub(super) fn mapped_ns(&self) -> Option<u64> {
+        self.mapped_ns
     }
 
     /// Whether a process is observed: it has or had a slot, also for the program that it executed last.

@@ -1,11 +1,15 @@
 //! Runs real jobs with a sink that collects.
 
+mod faults;
+
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::{JobEnd, Options, SourceError, run};
-use crate::event::{EventSink, ProcessEnd, ProcessIndex, ProcessStart, Sample, SeenCall};
+use crate::event::{
+    EventSink, MissedFaults, PageFault, ProcessEnd, ProcessIndex, ProcessStart, Sample, SeenCall,
+};
 use crate::layout::{Op, TextKind};
 
 /// One job at a time in one process.
@@ -21,6 +25,8 @@ struct Collected {
     events: Vec<(ProcessIndex, SeenCall)>,
     texts: Vec<(TextKind, u64, String)>,
     samples: Vec<Sample>,
+    faults: Vec<(ProcessIndex, PageFault)>,
+    missed: Vec<MissedFaults>,
     ends: Vec<(ProcessIndex, ProcessEnd)>,
     last_ns: u64,
 }
@@ -59,6 +65,15 @@ impl EventSink for Collected {
     fn sample(&mut self, sample: &Sample) {
         self.at(sample.at_ns);
         self.samples.push(sample.clone());
+    }
+    fn fault(&mut self, process: ProcessIndex, fault: &PageFault) {
+        assert!(process < self.starts.len());
+        assert!(self.ends.iter().all(|(ended, _)| *ended != process));
+        self.at(fault.at_ns);
+        self.faults.push((process, *fault));
+    }
+    fn faults_missed(&mut self, missed: &MissedFaults) {
+        self.missed.push(*missed);
     }
     fn end(&mut self, process: ProcessIndex, end: &ProcessEnd) {
         self.ends.push((process, end.clone()));

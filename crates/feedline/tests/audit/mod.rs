@@ -2,6 +2,7 @@
 
 mod drawn;
 mod exact;
+mod faults;
 mod from_trace;
 mod library;
 mod limits;

@@ -373,11 +373,31 @@ pub struct EpochFiles {
     pub most_opened: Option<FileExample>,
     pub most_repeated: Option<FileExample>,
     pub shared_offset: Option<FileExample>,
-    /// Mappings: bytes resident in mappings of data files when last seen, and the faults that were sampled.
+    /// Mappings of data files, summed over processes: bytes mapped and bytes resident at most. The latter are not known
+    /// if mappings were given up in this epoch.
     pub mapped_bytes: Option<u64>,
     pub resident_bytes: Option<u64>,
+    /// How much more of them became resident in this epoch: at most so much was used that was not before.
+    #[serde(default)]
+    pub resident_growth_bytes: Option<u64>,
+    /// Page faults in mappings of data files, if they were recorded (see [`Visibility::faults`]): all of them; those
+    /// that went on where the one before of the same thread and file left off (at most 2 MiB further); those that
+    /// waited for storage.
     pub faults: Option<u64>,
     pub faults_sequential: Option<u64>,
+    #[serde(default)]
+    pub faults_major: Option<u64>,
+    /// Distinct bytes of the pages with faults: at least so much was used. Those of the aligned pieces of 2 MiB
+    /// around them, which is what one fault maps at most: no more than that was used because of faults.
+    #[serde(default)]
+    pub fault_page_bytes: Option<u64>,
+    #[serde(default)]
+    pub fault_piece_bytes: Option<u64>,
+    /// Faults that were lost, and the time in which only those that wait for storage were recorded.
+    #[serde(default)]
+    pub faults_lost: u64,
+    #[serde(default)]
+    pub faults_blind_ns: Nanos,
     /// Folders listed, listings, and processes that listed.
     pub folders: u64,
     pub listings: u64,

@@ -34,6 +34,10 @@ unsafe fn mapped(
         maps::mapped(done.result as u64, &file);
     }
     record(process, &file, &Done { offset, asked: length as u64, ..done });
+    if done.result > 0 && maps::is_first() {
+        // From now on feedline records page faults.
+        process.memory().wake();
+    }
 }
 
 macro_rules! mmap {

@@ -491,20 +491,6 @@ fn checkpoint_blocks() {
 }
 
 #[test]
-fn mmap_amplification() {
-    let mut observed = starving();
-    each(&mut observed, |row| {
-        row.io.reads = Calls::default();
-        row.files.mapped_bytes = Some(512 * MIB);
-        row.files.resident_bytes = Some(60 * MIB);
-        row.issued_bytes = Some(533 * MIB);
-    });
-    only("mmap-amplification", &observed);
-    each(&mut observed, |row| row.files.resident_bytes = Some(512 * MIB));
-    not("mmap-amplification", &observed);
-}
-
-#[test]
 fn cache_too_small() {
     let mut observed = reading();
     observed.host.memory_limit_bytes = Some(SAMPLES * FILE);
