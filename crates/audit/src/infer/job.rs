@@ -300,7 +300,7 @@ fn cache(epochs: &TrainingEpochs<'_>) -> Inferred<&'static str> {
         None => format!("measured: storage delivered {:.0} % of the epoch", 100.0 * first),
     };
     match (*first, later.unwrap_or(*first)) {
-        (first, later) if first >= COLD && later >= COLD => Inferred::certain("cold", text),
+        (first, later) if first >= COLD && later >= COLD => Inferred::certain("epoch-cold", text),
         (first, later) if first >= COLD && later < CACHED => Inferred::certain("first-cold", text),
         (first, later) if first < CACHED && later < CACHED => Inferred::certain("warm", text),
         _ => Inferred::guess("as-is", text),
