@@ -85,7 +85,11 @@ fn epoch(number: u64) -> EpochRow {
 }
 
 fn pattern(sizes: &[u64]) -> SamplePattern {
-    SamplePattern { reads: sizes.iter().map(|size| (0, *size)).collect(), samples: SAMPLES, examined: SAMPLES }
+    SamplePattern {
+        reads: sizes.iter().map(|size| (0, *size)).collect(),
+        samples: SAMPLES,
+        examined: SAMPLES,
+    }
 }
 
 /// The same samples as ranges of four files that stay open.
@@ -121,7 +125,8 @@ fn written(job: &Observed, findings: &Findings, options: &InferOptions) -> Resul
 fn settings(text: &str) -> BTreeMap<String, String> {
     let read = spec::read(WorkloadSource { name: "job.yaml", text }, &[]);
     let read = read.unwrap_or_else(|error| panic!("{error}\n{text}"));
-    read.spec.settings().into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    let plain = |text: String| text.trim_matches('"').to_owned();
+    read.spec.settings().into_iter().map(|(key, value)| (key.to_owned(), plain(value))).collect()
 }
 
 #[track_caller]
@@ -211,8 +216,7 @@ fn ranges_and_streams_keep_files_open() {
 
 #[test]
 fn the_page_cache_is_what_storage_delivered() {
-    for (first, later, state) in
-        [(1, 1, "epoch-cold"), (1, 0, "first-cold"), (0, 0, "warm"), (0, 1, "as-is")]
+    for (first, later, state) in [(1, 1, "epoch-cold"), (1, 0, "first-cold"), (0, 0, "warm"), (0, 1, "as-is")]
     {
         let mut job = whole_files();
         for row in &mut job.epochs {
@@ -378,7 +382,9 @@ fn every_fault_is_left_out_or_refused_with_a_reason() {
         assert!(matches!(absent, Err(InferError::NotFixable { .. })), "{}", rule.name);
     }
     let unknown = written(&whole_files(), &found("tiny-reads"), &without("no-such-rule")).unwrap_err();
-    assert!(unknown.to_string().contains("it is no fault") || unknown.to_string().contains("does not have it"));
+    assert!(
+        unknown.to_string().contains("it is no fault") || unknown.to_string().contains("does not have it")
+    );
 }
 
 /// Each number of a document in turn is an extreme one: the inference ends, and what it writes can be read.
@@ -420,4 +426,27 @@ fn numbers(value: &serde_json::Value, at: &mut String, found: &mut Vec<String>) 
         serde_json::Value::Object(fields) => fields.iter().for_each(|(key, field)| visit(key, field)),
         _ => {}
     }
+}
+
+/// A pipeline of tf.data, whose threads say nothing: three reads in flight, and steps that wait for this share.
+fn pipeline(waits: f64) -> Observed {
+    let mut job = changed(streams(), |row| {
+        row.in_flight_ns = [0.5, 0.2, 0.2, 0.1, 0.000_1].map(Nanos::from_seconds).to_vec();
+        row.blocked_all_ns = Nanos::from_seconds(waits);
+        (row.think_times, row.fetch_times) = Default::default();
+    });
+    job.loaders[0] = LoaderRow { framework: TrainingFramework::Tensorflow, ..LoaderRow::default() };
+    job
+}
+
+#[test]
+fn pipelines_of_tensorflow_have_threads_and_time_by_what_shows() {
+    let reads = ("reader.read_threads", "3");
+    let text = has(&pipeline(0.0), &InferOptions::default(), &[reads, ("reader.data_loader", "tensorflow")]);
+    assert!(text.contains("tf.data does not show its threads"), "{text}");
+    assert_eq!(settings(&text)["reader.preprocess_time"], "0.0");
+    // An epoch of 1 s has 64 samples: 3 x 15.6 ms, less file calls of 10 us each.
+    let text = has(&pipeline(0.5), &InferOptions::default(), &[reads]);
+    let each: f64 = settings(&text)["reader.preprocess_time"].parse().unwrap();
+    assert!((0.0460..0.0469).contains(&each), "{each}");
 }

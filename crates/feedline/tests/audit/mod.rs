@@ -3,6 +3,7 @@
 mod drawn;
 mod exact;
 mod from_trace;
+mod replay;
 mod safe;
 
 use std::path::{Path, PathBuf};
