@@ -74,7 +74,10 @@ fn bash_offers_names_keys_and_words() {
     let script = dir.feedline(&["completions", "bash"]).run().exits(0).stdout;
     dir.write("script", script);
     // Only what follows '=' replaces the word.
-    assert_eq!(bash(&dir, "run demo --set reader.cache=").trim(), "cold\nwarm\nas-is\nfirst-cold");
+    assert_eq!(
+        bash(&dir, "run demo --set reader.cache=").trim(),
+        "cold\nwarm\nas-is\nfirst-cold\nepoch-cold"
+    );
     assert_eq!(bash(&dir, "run demo --set reader.cache=w").trim(), "warm");
     assert_eq!(bash(&dir, "run demo --store=po").trim(), "posix");
     let registered = shell(&dir, "bash", "source ./script; complete -p feedline");

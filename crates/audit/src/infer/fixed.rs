@@ -99,7 +99,7 @@ const REMEDIES: &[(&str, Remedy)] = &[
     (
         "too-few-in-flight",
         Without("twice as many workers", |job, _| {
-            let threads = 2 * job.threads.value.max(1);
+            let threads = job.threads.value.max(1).saturating_mul(2);
             set_workers(job, threads, "too-few-in-flight");
         }),
     ),
@@ -160,7 +160,7 @@ fn read_large(job: &mut InferredJob, fault: &Fault) {
 }
 
 fn pack(job: &mut InferredJob, fault: &Fault) {
-    let samples = (job.files.value * job.samples_per_file.value).max(1);
+    let samples = job.files.value.saturating_mul(job.samples_per_file.value).max(1);
     let each = PACKED_SAMPLES.min(samples);
     job.samples_per_file.fix(each, &fault.name);
     job.files.fix(samples.div_ceil(each), &fault.name);
@@ -170,8 +170,8 @@ fn pack(job: &mut InferredJob, fault: &Fault) {
 }
 
 fn divide(job: &mut InferredJob, fault: &Fault) {
-    let files = job.files.value.max(4 * job.threads.value.max(1));
-    let samples = job.files.value * job.samples_per_file.value;
+    let files = job.files.value.max(job.threads.value.max(1).saturating_mul(4));
+    let samples = job.files.value.saturating_mul(job.samples_per_file.value);
     job.samples_per_file.fix((samples / files).max(1), &fault.name);
     job.files.fix(files, &fault.name);
 }
@@ -186,7 +186,7 @@ fn set_workers(job: &mut InferredJob, workers: u64, fault: &str) {
         before => job.prefetch.value.div_ceil(before).max(1),
     };
     job.threads.fix(workers, fault);
-    job.prefetch.fix(each * workers, fault);
+    job.prefetch.fix(each.saturating_mul(workers), fault);
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use model::units::{Nanos, counted, grouped};
 use super::InferError;
 use super::inferred::{Inferred, MeanSpread};
 use super::outside;
+use super::pipeline;
 use super::requests::{SampleRequests, requests};
 use super::samples::SampleFigures;
 
@@ -118,6 +119,13 @@ impl<'a> TrainingEpochs<'a> {
         sum
     }
 
+    /// Whether threads load that do not say when they do: those of tf.data.
+    pub(super) fn has_hidden_threads(&self) -> bool {
+        let framework = self.loader.framework;
+        matches!(framework, TrainingFramework::Tensorflow | TrainingFramework::Keras)
+            && self.loader.workers == 0
+    }
+
     pub(super) fn sum(&self, of: impl Fn(&EpochRow) -> u64) -> f64 {
         self.usual.iter().map(|row| of(row) as f64).sum()
     }
@@ -131,7 +139,7 @@ impl InferredJob {
         let (start, start_once) = start(&epochs);
         let sizes = epochs.counts(|row| &row.read_sizes);
         let largest = sizes.max().unwrap_or(TRANSFERS.0).clamp(TRANSFERS.0, TRANSFERS.1);
-        let is_direct = observed.files.direct * 2 > observed.files.sampled;
+        let is_direct = observed.files.direct > observed.files.sampled / 2;
         let mut job = InferredJob {
             loader: match epochs.loader.framework {
                 TrainingFramework::Tensorflow | TrainingFramework::Keras => {
@@ -152,7 +160,7 @@ impl InferredJob {
             samples_per_file: samples.per_file(),
             sample_bytes: samples.bytes(),
             batch: batch(&epochs),
-            threads: Inferred::certain(epochs.loader.workers, "recorded: workers of the loader"),
+            threads: threads(&epochs),
             prefetch: prefetch(&epochs),
             file_shuffle,
             sample_shuffle,
@@ -221,9 +229,16 @@ fn format(samples: &SampleFigures) -> Inferred<&'static str> {
 fn batch(epochs: &TrainingEpochs<'_>) -> Inferred<u64> {
     let (samples, batches) = (epochs.sum(|row| row.samples.unwrap_or(0)), epochs.sum(|row| row.batches));
     let observed = (samples / batches).ceil().max(1.0) as u64;
-    match epochs.loader.batch.filter(|batch| *batch >= observed && *batch < 2 * observed + 1) {
+    match epochs.loader.batch.filter(|batch| *batch >= observed && *batch / 2 <= observed) {
         Some(batch) => Inferred::certain(batch, "recorded: batch size of the loader"),
         None => Inferred::likely(observed, format!("measured: {samples} samples in {batches} batches")),
+    }
+}
+
+fn threads(epochs: &TrainingEpochs<'_>) -> Inferred<u64> {
+    match epochs.has_hidden_threads() {
+        true => pipeline::threads(epochs),
+        false => Inferred::certain(epochs.loader.workers, "recorded: workers of the loader"),
     }
 }
 
@@ -231,8 +246,12 @@ fn prefetch(epochs: &TrainingEpochs<'_>) -> Inferred<u64> {
     let workers = epochs.loader.workers;
     let ready = epochs.rows.iter().map(|row| row.ready_most).max().unwrap_or(0);
     match epochs.loader.prefetch {
+        _ if epochs.has_hidden_threads() => pipeline::prefetch(epochs),
         _ if workers == 0 => Inferred::certain(0, "without workers nothing is loaded in advance"),
-        Some(each) => Inferred::certain(each * workers, format!("recorded: {each} batches for each worker")),
+        Some(each) => Inferred::certain(
+            each.saturating_mul(workers),
+            format!("recorded: {each} batches for each worker"),
+        ),
         None => Inferred::guess(ready.max(workers), format!("measured: {ready} batches were ready at most")),
     }
 }
@@ -300,7 +319,7 @@ fn cache(epochs: &TrainingEpochs<'_>) -> Inferred<&'static str> {
         None => format!("measured: storage delivered {:.0} % of the epoch", 100.0 * first),
     };
     match (*first, later.unwrap_or(*first)) {
-        (first, later) if first >= COLD && later >= COLD => Inferred::certain("cold", text),
+        (first, later) if first >= COLD && later >= COLD => Inferred::certain("epoch-cold", text),
         (first, later) if first >= COLD && later < CACHED => Inferred::certain("first-cold", text),
         (first, later) if first < CACHED && later < CACHED => Inferred::certain("warm", text),
         _ => Inferred::guess("as-is", text),
@@ -320,9 +339,12 @@ fn time(times: &ValueCounts, widening: f64, of: &str) -> Inferred<MeanSpread> {
 /// Time per sample outside of file calls. It is known as the mean of each batch, whose spread is smaller by the root of
 /// the batch size.
 fn preprocess(epochs: &TrainingEpochs<'_>) -> Inferred<MeanSpread> {
+    if epochs.has_hidden_threads() {
+        return pipeline::preprocess(epochs);
+    }
     let think = epochs.counts(|row| &row.think_times);
-    let fetches: u64 = epochs.usual.iter().map(|row| row.fetch_times.count()).sum();
-    let each = think.count() as f64 / fetches.max(1) as f64;
+    let fetches = epochs.sum(|row| row.fetch_times.count());
+    let each = think.count() as f64 / fetches.max(1.0);
     let mut known = time(&think, each.max(1.0).sqrt(), "sample");
     known.source += ", without file calls";
     known
@@ -330,6 +352,9 @@ fn preprocess(epochs: &TrainingEpochs<'_>) -> Inferred<MeanSpread> {
 
 /// From a loaded batch to the step. Without workers: what a wait takes apart from loading.
 fn handover(epochs: &TrainingEpochs<'_>) -> Inferred<MeanSpread> {
+    if epochs.has_hidden_threads() {
+        return pipeline::handover(epochs);
+    }
     if epochs.loader.workers > 0 {
         return time(&epochs.counts(|row| &row.handover_times), 1.0, "hand-over");
     }

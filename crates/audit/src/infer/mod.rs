@@ -4,6 +4,7 @@ mod fixed;
 mod inferred;
 mod job;
 mod outside;
+mod pipeline;
 mod requests;
 mod samples;
 #[cfg(test)]

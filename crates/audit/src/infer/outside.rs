@@ -73,7 +73,7 @@ fn data(observed: &Observed, job: &InferredJob, found: &mut Vec<String>) {
         ));
     }
     let total = samples.samples;
-    let replayed = (job.files.value * job.samples_per_file.value) as f64;
+    let replayed = job.files.value as f64 * job.samples_per_file.value as f64;
     if (replayed - total).abs() > 0.01 * total {
         found.push(format!("The replay has {replayed:.0} samples per epoch, the job {total:.0}."));
     }
@@ -101,6 +101,13 @@ fn work(observed: &Observed, epochs: &TrainingEpochs<'_>, job: &InferredJob, fou
     if loaders > 1 {
         found.push(format!("The job has {loaders} loaders; only the one with the most time is replayed."));
     }
+    if epochs.has_hidden_threads() {
+        found.push(
+            "tf.data does not show its threads: their number, what they load in advance and their time per sample are \
+             estimates from reads in flight and waits."
+                .to_owned(),
+        );
+    }
     if !job.samples.streams
         && epochs.loader.iterable
         && epochs.loader.workers > 1
@@ -125,10 +132,10 @@ fn work(observed: &Observed, epochs: &TrainingEpochs<'_>, job: &InferredJob, fou
     if epochs.rows.iter().any(|row| row.io.listings.count > 0) {
         found.push("Folders are not listed.".to_owned());
     }
-    let samples: Vec<u64> =
-        epochs.usual.iter().flat_map(|row| &row.workers).map(|worker| worker.samples).collect();
-    let mean = samples.iter().sum::<u64>() as f64 / samples.len().max(1) as f64;
-    if samples.iter().max().is_some_and(|most| *most as f64 > 1.25 * mean) {
+    let workers = epochs.usual.iter().flat_map(|row| &row.workers);
+    let samples: Vec<f64> = workers.map(|worker| worker.samples as f64).collect();
+    let mean = samples.iter().sum::<f64>() / samples.len().max(1) as f64;
+    if samples.iter().any(|most| *most > 1.25 * mean) {
         found
             .push("Workers of the job have uneven shares; readers of the replay have equal ones.".to_owned());
     }

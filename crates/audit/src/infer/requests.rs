@@ -7,6 +7,8 @@ use super::inferred::Inferred;
 
 /// Longer lists are replaced by one size.
 const MOST: usize = 64;
+/// The largest size that `reader.requests` takes.
+const LARGEST: u64 = 1 << 40;
 
 /// How the bytes of a sample are requested.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,7 +20,7 @@ pub(super) struct SampleRequests {
 
 impl SampleRequests {
     pub(super) fn to_yaml(&self) -> String {
-        let sizes = self.sizes.iter().map(u64::to_string);
+        let sizes = self.sizes.iter().map(|size| (*size).clamp(1, LARGEST).to_string());
         let items: Vec<String> = sizes.chain(self.rest.then(|| "rest".to_owned())).collect();
         format!("[{}]", items.join(", "))
     }
@@ -36,13 +38,15 @@ pub(super) fn requests(
         .map(|pattern| pattern.reads.iter().map(|(_, length)| *length).collect())
         .filter(|reads: &Vec<u64>| !reads.is_empty())
         .collect();
-    let examined: u64 = rows.iter().flat_map(|row| row.sample_patterns.first()).map(|row| row.examined).sum();
-    let seen: u64 = rows.iter().flat_map(|row| &row.sample_patterns).map(|row| row.samples).sum();
+    let firsts = rows.iter().flat_map(|row| row.sample_patterns.first());
+    let examined = firsts.fold(0u64, |sum, row| sum.saturating_add(row.examined));
+    let all = rows.iter().flat_map(|row| &row.sample_patterns);
+    let seen = all.fold(0u64, |sum, row| sum.saturating_add(row.samples));
     let fits = patterns.iter().any(|reads| reads.len() as f64 >= 0.5 * reads_per_sample.min(MOST as f64));
     if let Some(found) = common(&patterns).filter(|_| fits) {
         let source =
             format!("measured: {} of {} have such reads", counted(seen, "sample"), grouped(examined));
-        return if seen * 10 >= examined * 9 {
+        return if seen as f64 >= 0.9 * examined as f64 {
             Inferred::certain(found, source)
         } else {
             Inferred::likely(found, source)

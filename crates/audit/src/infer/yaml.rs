@@ -2,6 +2,8 @@
 
 use std::fmt::{Display, Write};
 
+use model::spec::ValueKind;
+
 use super::inferred::{Inferred, MeanSpread};
 use super::job::{InferredJob, ReplayFiles};
 
@@ -9,15 +11,35 @@ use super::job::{InferredJob, ReplayFiles};
 const LONG_TAIL: f64 = 0.3;
 /// More variation than this is cut: it would be a few samples with nearly all of the time.
 const MOST_VARIATION: f64 = 5.0;
+/// A sample of 1 PiB is no real one either.
+const LARGEST_SAMPLE: f64 = (1u64 << 50) as f64;
 const GENERATED_FOLDER: &str = "replay-data";
 
-/// YamlLines of YAML.
+/// Longer times of a sample or step are not real ones. In seconds.
+const LONGEST_TIME: f64 = 1e6;
+/// Less spread than this, in seconds, is below what clocks count.
+const LEAST_SCALE: f64 = 2e-9;
+
+/// Lines of YAML, and the section that the last one is in.
 #[derive(Default)]
-struct YamlLines(String);
+struct YamlLines(String, &'static str);
 
 impl YamlLines {
-    fn section(&mut self, name: &str) {
+    fn section(&mut self, name: &'static str) {
         let _ = writeln!(self.0, "\n{name}:");
+        self.1 = name;
+    }
+
+    /// A number within what its key allows: what a damaged document says must not give a workload that cannot be read.
+    fn number<T>(&mut self, key: &str, value: f64, known: &Inferred<T>) {
+        let full = format!("{}.{key}", self.1);
+        let row = model::spec::rows().find(|row| row.key == full);
+        let value = match row.map(|row| row.kind) {
+            Some(ValueKind::Integer(least, most)) => value.clamp(least as f64, most as f64),
+            Some(ValueKind::Number(least, most)) => value.clamp(least, most),
+            _ => value,
+        };
+        self.known(key, format!("{value:.0}"), known);
     }
 
     fn plain(&mut self, key: &str, value: impl Display, comment: &str) {
@@ -90,24 +112,20 @@ fn dataset(job: &InferredJob, lines: &mut YamlLines) {
             lines.plain("catalog", quoted(catalog), "given; certain");
         }
     }
-    lines.known("num_files_train", job.files.value, &job.files);
-    lines.known("num_samples_per_file", job.samples_per_file.value, &job.samples_per_file);
-    let MeanSpread { mean, .. } = job.sample_bytes.value;
+    lines.number("num_files_train", job.files.value as f64, &job.files);
+    lines.number("num_samples_per_file", job.samples_per_file.value as f64, &job.samples_per_file);
+    let mean = job.sample_bytes.value.mean.clamp(1.0, LARGEST_SAMPLE);
     let variation = job.sample_bytes.value.variation();
     match variation {
-        0.0 => lines.known("record_dims", format!("[{:.0}]", mean.round().max(1.0)), &job.sample_bytes),
+        0.0 => lines.known("record_dims", format!("[{mean:.0}]"), &job.sample_bytes),
         _ if variation <= LONG_TAIL => {
-            lines.known("record_length_bytes", mean.round(), &job.sample_bytes);
-            lines.known("record_length_bytes_stdev", (mean * variation).round(), &job.sample_bytes);
+            lines.number("record_length_bytes", mean, &job.sample_bytes);
+            lines.number("record_length_bytes_stdev", mean * variation, &job.sample_bytes);
             lines.plain("size_law", "exact", "assumed: the spread is small; guess");
         }
         _ => {
             let sigma = (1.0 + variation * variation).ln().sqrt().min(3.0);
-            lines.known(
-                "record_length_bytes",
-                (mean / (sigma * sigma / 2.0).exp()).round().max(1.0),
-                &job.sample_bytes,
-            );
+            lines.number("record_length_bytes", mean / (sigma * sigma / 2.0).exp(), &job.sample_bytes);
             lines.plain("size_law", "lognormal", "assumed: the spread is large; guess");
             lines.known("size_sigma", short(sigma), &job.sample_bytes);
         }
@@ -118,28 +136,26 @@ fn reader(job: &InferredJob, lines: &mut YamlLines) {
     let shuffle = |is_shuffled: bool| if is_shuffled { "seed" } else { "'off'" };
     lines.section("reader");
     lines.known("data_loader", job.loader.value, &job.loader);
-    lines.known("batch_size", job.batch.value, &job.batch);
-    lines.known("read_threads", job.threads.value, &job.threads);
+    lines.number("batch_size", job.batch.value as f64, &job.batch);
+    lines.number("read_threads", job.threads.value as f64, &job.threads);
     if job.samples.streams {
         // The scheduler adds a chunk for each reader.
         let ahead = job.prefetch.value.saturating_sub(job.threads.value);
-        lines.known("prefetch_size", ahead, &job.prefetch);
-        lines.plain(
-            "interleave_cycle",
-            job.threads.value.max(1),
-            "assumed: each worker reads one file at a time; likely",
-        );
-        lines.plain("interleave_block", job.batch.value, "assumed: a batch is from one worker; certain");
+        lines.number("prefetch_size", ahead as f64, &job.prefetch);
+        let cycle = Inferred::likely((), "assumed: each worker reads one file at a time");
+        lines.number("interleave_cycle", job.threads.value as f64, &cycle);
+        let block = Inferred::certain((), "assumed: a batch is from one worker");
+        lines.number("interleave_block", job.batch.value as f64, &block);
     } else {
-        lines.known("prefetch_size", job.prefetch.value, &job.prefetch);
+        lines.number("prefetch_size", job.prefetch.value as f64, &job.prefetch);
     }
     lines.known("file_shuffle", shuffle(job.file_shuffle.value), &job.file_shuffle);
     lines.known("sample_shuffle", shuffle(job.sample_shuffle.value), &job.sample_shuffle);
     lines.known("requests", job.requests.value.to_yaml(), &job.requests);
-    lines.known("transfer_size", job.transfer.value, &job.transfer);
-    lines.known("rereads", job.rereads.value, &job.rereads);
-    lines.known("opens_per_sample", job.opens.value, &job.opens);
-    lines.known("stats_per_sample", job.stats.value, &job.stats);
+    lines.number("transfer_size", job.transfer.value as f64, &job.transfer);
+    lines.number("rereads", job.rereads.value as f64, &job.rereads);
+    lines.number("opens_per_sample", job.opens.value as f64, &job.opens);
+    lines.number("stats_per_sample", job.stats.value as f64, &job.stats);
     match job.in_flight_limit.value {
         Some(most) => lines.known("in_flight_limit", most, &job.in_flight_limit),
         None => lines.known("in_flight_limit", "null", &job.in_flight_limit),
@@ -157,28 +173,22 @@ fn reader(job: &InferredJob, lines: &mut YamlLines) {
 
 fn train(job: &InferredJob, lines: &mut YamlLines) {
     lines.section("train");
-    lines.known("epochs", job.epochs.value, &job.epochs);
+    lines.number("epochs", job.epochs.value as f64, &job.epochs);
     lines.known("computation_time", time(job.compute.value), &job.compute);
     lines.known("handover_time", time(job.handover.value), &job.handover);
     lines.known("seed_change_epoch", job.reshuffled.value, &job.reshuffled);
     if let Some(steps) = &job.steps {
-        lines.known("total_training_steps", steps.value, steps);
+        lines.number("total_training_steps", steps.value as f64, steps);
     }
 }
 
 /// A constant, or a gamma distribution with the same mean and standard deviation.
 fn time(seconds: MeanSpread) -> String {
-    let variation = seconds.variation().min(MOST_VARIATION);
-    match variation {
-        0.0 => short(seconds.mean),
-        _ => {
-            let square = variation * variation;
-            format!(
-                "{{type: gamma, shape: {}, scale: {}}}",
-                short(1.0 / square),
-                short(seconds.mean * square)
-            )
-        }
+    let mean = seconds.mean.min(LONGEST_TIME);
+    let square = seconds.variation().min(MOST_VARIATION).powi(2);
+    match mean * square {
+        scale if scale < LEAST_SCALE => short(if mean < LEAST_SCALE { 0.0 } else { mean }),
+        scale => format!("{{type: gamma, shape: {}, scale: {}}}", short(1.0 / square), short(scale)),
     }
 }
 

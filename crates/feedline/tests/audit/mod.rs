@@ -7,6 +7,7 @@ mod from_trace;
 mod library;
 mod limits;
 mod programs;
+mod replay;
 mod safe;
 mod signals;
 

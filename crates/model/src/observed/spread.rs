@@ -76,15 +76,20 @@ impl ValueCounts {
         for (value, count) in &self.bins {
             seen += weight(*value, *count);
             if seen >= share * total {
-                return Some(middle_of(*value).clamp(self.min, self.max));
+                return Some(self.within(middle_of(*value)));
             }
         }
         self.max()
     }
 
+    /// Not outside of what was recorded. A damaged document may have a minimum above its maximum.
+    fn within(&self, value: u64) -> u64 {
+        value.max(self.min).min(self.max)
+    }
+
     /// Bins as (value, count).
     pub fn bins(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.bins.iter().map(|(value, count)| (middle_of(*value).clamp(self.min, self.max), *count))
+        self.bins.iter().map(|(value, count)| (self.within(middle_of(*value)), *count))
     }
 }
 
@@ -106,9 +111,12 @@ impl AddAssign<&ValueCounts> for ValueCounts {
         }
         self.min = if self.count == 0 { *min } else { self.min.min(*min) };
         self.max = self.max.max(*max);
-        self.count += count;
+        self.count = self.count.saturating_add(*count);
         self.sum = self.sum.saturating_add(*sum);
-        bins.iter().for_each(|(bin, count)| *self.bins.entry(*bin).or_default() += count);
+        for (bin, count) in bins {
+            let all = self.bins.entry(*bin).or_default();
+            *all = all.saturating_add(*count);
+        }
     }
 }
 

@@ -52,6 +52,7 @@ impl CachePlan {
             }
             (CacheState::Warm, _) => "filled with the files before each epoch",
             (CacheState::AsIs, _) => "left as it is",
+            (CacheState::EpochCold, _) => "files evicted before each epoch, and pages left after reads",
             (CacheState::FirstCold, _) => "files evicted before the first epoch, then left as it is",
         };
         let proof = match self.counts_one_in() {

@@ -56,7 +56,9 @@ names! {
     /// What happens when a sample cannot be read.
     OnError { Stop = "stop", Count = "count" }
     /// Which part of the data set is in the page cache at the start of an epoch.
-    CacheState { Cold = "cold", Warm = "warm", AsIs = "as-is", FirstCold = "first-cold" }
+    CacheState {
+        Cold = "cold", Warm = "warm", AsIs = "as-is", FirstCold = "first-cold", EpochCold = "epoch-cold"
+    }
     /// For which fetches the pages in memory are counted right before the read.
     CacheProof { Exact = "exact", Sample = "sample", None = "none" }
     /// Whether the ranks of the run hold the whole model or a subset of it.

@@ -149,8 +149,8 @@ impl SideBySide {
 
     fn notes(&self) -> Vec<String> {
         let runs = [&self.a, &self.b].into_iter().any(|side| !side.is_audit);
-        let note = "sizes of reads and reads in flight of a run are not recorded; to compare them, audit the run: \
-                    feedline audit -- feedline run job.yaml";
+        let note = "sizes of reads and reads in flight of a run are in its trace; to compare them: feedline run \
+                    job.yaml --trace FILE, then feedline audit --from FILE";
         if runs { vec![note.to_owned()] } else { Vec::new() }
     }
 
