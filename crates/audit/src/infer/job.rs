@@ -16,6 +16,8 @@ const COLD: f64 = 0.5;
 const CACHED: f64 = 0.3;
 /// Two orders of an epoch that correlate more than this are one.
 const SAME_ORDER: f64 = 0.95;
+/// A replay reaches at least this share of the job's AU if its storage is as good: twice the 5 % that it may deviate.
+const SAME_AU: f64 = 0.9;
 /// `reader.transfer_size` is at least and at most this.
 const TRANSFERS: (u64, u64) = (512, 1 << 30);
 
@@ -63,6 +65,8 @@ pub(super) struct InferredJob {
     pub compute: Inferred<MeanSpread>,
     pub handover: Inferred<MeanSpread>,
     pub epochs: Inferred<u64>,
+    /// The AU that counts as met, 0 to 1.
+    pub au_target: Inferred<f64>,
     /// Steps of an epoch that was not used to its end.
     pub steps: Option<Inferred<u64>>,
     /// The figures of a sample, for faults that are left out.
@@ -190,6 +194,7 @@ impl InferredJob {
             compute: time(&epochs.counts(|row| &row.compute_times), 1.0, "step"),
             handover: handover(&epochs),
             epochs: Inferred::certain(epochs.rows.len() as u64, "recorded: epochs of the training loader"),
+            au_target: au_target(&epochs),
             steps: steps(&epochs),
             samples,
             cores: observed.host.cores.unwrap_or(4),
@@ -233,6 +238,14 @@ fn batch(epochs: &TrainingEpochs<'_>) -> Inferred<u64> {
         Some(batch) => Inferred::certain(batch, "recorded: batch size of the loader"),
         None => Inferred::likely(observed, format!("measured: {samples} samples in {batches} batches")),
     }
+}
+
+/// A little less than the job's own AU: a replay that reaches it does not wait longer than the job.
+fn au_target(epochs: &TrainingEpochs<'_>) -> Inferred<f64> {
+    let (compute, wall) = (epochs.sum(|row| row.compute_ns.0), epochs.sum(|row| row.wall_ns().0));
+    let au = if wall > 0.0 { (compute / wall).clamp(0.0, 1.0) } else { 0.0 };
+    let text = format!("measured: the job computed {:.1} % of the time; 0.9 of it", 100.0 * au);
+    Inferred::likely((1000.0 * SAME_AU * au).floor() / 1000.0, text)
 }
 
 fn threads(epochs: &TrainingEpochs<'_>) -> Inferred<u64> {

@@ -116,7 +116,8 @@ fn streams() -> Observed {
 }
 
 fn written(job: &Observed, findings: &Findings, options: &InferOptions) -> Result<String, InferError> {
-    let ledger = Ledger { observed: Some(Box::new(job.clone())), ..Ledger::default() };
+    let mut ledger = Ledger::default();
+    ledger.observed = Some(Box::new(job.clone()));
     infer(&ledger, findings, options)
 }
 

@@ -64,6 +64,8 @@ pub(super) fn written(job: &InferredJob) -> String {
     dataset(job, &mut lines);
     reader(job, &mut lines);
     train(job, &mut lines);
+    lines.section("metric");
+    lines.known("au", job.au_target.value, &job.au_target);
     lines.section("storage");
     lines.plain("store", "posix", "assumed: the job makes blocking calls; likely");
     lines.0
