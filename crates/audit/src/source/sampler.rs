@@ -194,7 +194,9 @@ impl SamplerThread {
         let idle = |request: &mut SampleRequest| !request.sample && !request.stop;
         let waited = self.shared.requested.wait_timeout_while(guard, limit, idle);
         let mut guard = waited.unwrap_or_else(PoisonError::into_inner).0;
-        std::mem::replace(&mut *guard, SampleRequest { sample: false, ..*guard })
+        let request = *guard;
+        guard.sample = false;
+        request
     }
 
     fn running(&self) -> Vec<u32> {
