@@ -10,7 +10,7 @@ use super::files::FileTable;
 use super::flight::Flight;
 use super::places::Places;
 use super::visits::FileVisits;
-use crate::event::{ProcessIndex, ProcessSample, SeenCall};
+use crate::event::{ProcessIndex, ProcessSample, Sample, SeenCall};
 use crate::layout::{Op, POSITIONED};
 use crate::observe::Paths;
 
@@ -340,6 +340,16 @@ impl Epoch {
         // The epoch may wait for counts of the kernel, but not with all of its visits.
         let visits = std::mem::take(&mut self.visits);
         self.row.files = visits.figures(files.bits(), |file| files.path(file, paths));
+        self.mappings.show(&mut self.row.files, observes_faults);
+    }
+
+    /// What was resident in mappings right after its end.
+    pub(super) fn last_mappings(&mut self, sample: Option<&Sample>, observes_faults: bool) {
+        for counts in sample.into_iter().flat_map(|sample| &sample.processes) {
+            if let Some(mapped) = counts.mapped {
+                self.mappings.last_sample(counts.process, mapped);
+            }
+        }
         self.mappings.show(&mut self.row.files, observes_faults);
     }
 

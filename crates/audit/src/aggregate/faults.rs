@@ -1,4 +1,5 @@
-//! Page faults of mapped files: how many there were in an epoch, in which order, and how much of the files they touched.
+//! Page faults of mapped files: how many there were in an epoch, in which order, and how much of the files they
+//! touched.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,6 +10,7 @@ use super::pages::{PIECE, TouchedPages};
 use super::visits::FileKey;
 use super::{Aggregate, EventPlace};
 use crate::event::{MissedFaults, PageFault, ProcessIndex};
+use crate::layout::Op;
 
 /// Threads and files of a process whose last fault is remembered.
 const MOST: usize = 4096;
@@ -41,8 +43,10 @@ struct ProcessMappings {
     faults: u64,
     /// Faults when the most was resident.
     faults_then: u64,
-    /// Mappings went, and with them what was resident.
+    /// Mappings were given up: at all, before the most was resident, and before others were made.
     unmapped: bool,
+    unmapped_then: bool,
+    mapped_again: bool,
 }
 
 impl ProcessMappings {
@@ -51,7 +55,7 @@ impl ProcessMappings {
         if self.faults == 0 {
             return Some(self.resident.saturating_sub(self.before));
         }
-        if self.unmapped || 2 * self.faults_then < self.faults {
+        if self.unmapped_then || 2 * self.faults_then < self.faults {
             return None;
         }
         // Later faults map as much as earlier ones.
@@ -80,12 +84,22 @@ impl EpochMappings {
         }
         most.mapped = most.mapped.max(mapped);
         if resident >= most.resident {
-            (most.resident, most.faults_then) = (resident, most.faults);
+            (most.resident, most.faults_then, most.unmapped_then) = (resident, most.faults, most.unmapped);
         }
     }
 
-    pub(super) fn unmapped(&mut self, process: ProcessIndex) {
-        self.by_process.entry(process).or_default().unmapped = true;
+    /// A sample after the end, of a process that used mappings in this epoch.
+    pub(super) fn last_sample(&mut self, process: ProcessIndex, mapped: (u64, u64)) {
+        if let Some(state) = self.by_process.get(&process).copied() {
+            self.sample(process, mapped, state.before);
+        }
+    }
+
+    /// A call that maps or unmaps a data file.
+    pub(super) fn call(&mut self, process: ProcessIndex, op: Op) {
+        let state = self.by_process.entry(process).or_default();
+        state.mapped_again |= state.unmapped && op == Op::Map;
+        state.unmapped |= op == Op::Unmap;
     }
 
     fn fault(&mut self, process: ProcessIndex, fault: &PageFault, is_sequential: bool) {
@@ -105,10 +119,10 @@ impl EpochMappings {
     pub(super) fn show(&self, figures: &mut EpochFiles, observed: bool) {
         let all = || self.by_process.values();
         if all().any(|process| process.mapped > 0) {
-            let unmapped = all().any(|process| process.unmapped);
+            let gone = all().any(|process| process.unmapped_then || process.mapped_again);
             let resident = all().map(|process| process.resident).sum();
             figures.mapped_bytes = Some(all().map(|process| process.mapped).sum());
-            figures.resident_bytes = (!unmapped).then_some(resident);
+            figures.resident_bytes = (!gone).then_some(resident);
             figures.resident_growth_bytes = all().map(ProcessMappings::growth).sum();
         }
         if !observed || self.by_process.is_empty() {
@@ -219,9 +233,14 @@ mod tests {
         assert_eq!(figures(&mappings, true).resident_growth_bytes, None, "most faults came later");
         mappings.sample(3, (1 << 30, 20_000), 8000);
         assert_eq!(figures(&mappings, true).resident_growth_bytes, Some(20_000));
-        mappings.unmapped(3);
-        let unmapped = figures(&mappings, true);
-        assert_eq!((unmapped.resident_growth_bytes, unmapped.resident_bytes), (None, None));
-        assert_eq!(unmapped.faults, Some(250));
+        // At the end, when everything was read.
+        mappings.call(3, Op::Unmap);
+        let last = figures(&mappings, true);
+        assert_eq!((last.resident_growth_bytes, last.resident_bytes), (Some(20_000), Some(20_000)));
+        mappings.call(3, Op::Map);
+        assert_eq!(figures(&mappings, true).resident_bytes, None, "what is mapped next is not known");
+        mappings.sample(3, (1 << 30, 30_000), 8000);
+        let later = figures(&mappings, true);
+        assert_eq!((later.resident_growth_bytes, later.faults), (None, Some(250)));
     }
 }

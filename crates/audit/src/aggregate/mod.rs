@@ -165,6 +165,7 @@ impl Aggregate {
     fn take_closed(&mut self, sample: Option<&Sample>) {
         for mut epoch in std::mem::take(&mut self.closing) {
             self.kernel.end(&mut epoch, sample);
+            epoch.last_mappings(sample, self.observes_faults);
             if self.rows.len() < MOST_EPOCHS {
                 self.rows.push(epoch.into_row());
             } else {
@@ -344,8 +345,8 @@ impl Aggregate {
             return;
         }
         let Some(epoch) = self.epoch_at(place) else { return };
-        if event.op == Op::Unmap {
-            epoch.mappings.unmapped(process);
+        if matches!(event.op, Op::Map | Op::Unmap) {
+            epoch.mappings.call(process, event.op);
         }
         epoch.call(process, event, is_sequential, worker);
         let is_shared = event.flags & INHERITED != 0 && event.flags & POSITIONED == 0;

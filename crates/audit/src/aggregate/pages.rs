@@ -12,12 +12,12 @@ pub(super) const PIECE: u64 = 2 << 20;
 const MOST: usize = 65_536;
 
 /// One bit per page.
-type Piece = [u64; (PIECE / PAGE / 64) as usize];
+type PageBits = [u64; (PIECE / PAGE / 64) as usize];
 
 /// Pages of files.
 #[derive(Debug, Default)]
 pub(super) struct TouchedPages {
-    pieces: HashMap<(FileKey, u64), Piece>,
+    pieces: HashMap<(FileKey, u64), PageBits>,
     /// Leading zero bits that the hash of a piece must have.
     bits: u32,
 }

@@ -178,14 +178,14 @@ impl SamplerThread {
     fn run(&mut self, samples: &Sender<Sample>) -> Sampled {
         let mut wait_ns = LEAST_NS;
         loop {
-            let stop = self.wait(wait_ns);
+            let request = self.wait(wait_ns);
             let begin = clock::now();
-            let sample = self.sample();
+            let sample = self.sample(request.sample);
             let took = clock::now().saturating_sub(begin);
             wait_ns = INTERVAL_NS.max(took.saturating_mul(PAUSE));
             // Nobody receives it any more if the job could not be started.
             let _ = samples.send(sample);
-            if stop {
+            if request.stop {
                 self.sampled.running = self.running();
                 return std::mem::take(&mut self.sampled);
             }
@@ -193,14 +193,16 @@ impl SamplerThread {
         }
     }
 
-    fn wait(&self, time_ns: u64) -> bool {
+    /// Waits until a sample is due, and says what was asked for.
+    fn wait(&self, time_ns: u64) -> SampleRequest {
         let guard = locked(&self.shared.request);
         let limit = Duration::from_nanos(time_ns);
         let idle = |request: &mut SampleRequest| !request.sample && !request.stop;
         let waited = self.shared.requested.wait_timeout_while(guard, limit, idle);
         let mut guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let request = *guard;
         guard.sample = false;
-        guard.stop
+        request
     }
 
     fn running(&self) -> Vec<(u32, String)> {
@@ -208,13 +210,14 @@ impl SamplerThread {
         living.map(|(pid, _)| (*pid, proc::command(*pid))).collect()
     }
 
-    fn sample(&mut self) -> Sample {
+    /// `at_border`: of an epoch. What is resident in mappings is read then, so that it is known of short epochs, too.
+    fn sample(&mut self, at_border: bool) -> Sample {
         let (processes, devices, mapped) = {
             let watch = locked(&self.shared.watch);
             (watch.processes.clone(), watch.devices.clone(), watch.mapped.clone())
         };
         for process in &processes {
-            self.read_memory(process, &mapped);
+            self.read_memory(process, &mapped, at_border && process.maps);
         }
         let known: HashSet<ProcessIndex> = processes.iter().map(|process| process.index).collect();
         self.remembered.retain(|index, _| known.contains(index));
@@ -244,10 +247,11 @@ impl SamplerThread {
     }
 
     /// Reads what walks page tables, if it is time.
-    fn read_memory(&mut self, process: &SampledProcess, mapped: &HashSet<u64>) {
+    fn read_memory(&mut self, process: &SampledProcess, mapped: &HashSet<u64>, is_asked: bool) {
         let now = clock::now();
         let remembered = self.remembered.entry(process.index).or_default();
-        if now < remembered.next_memory_ns || now < self.pause_until_ns {
+        let is_due = is_asked || now >= remembered.next_memory_ns;
+        if !is_due || now < self.pause_until_ns {
             return;
         }
         remembered.memory = proc::dirty(process.pid);

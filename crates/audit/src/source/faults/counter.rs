@@ -1,4 +1,5 @@
-//! Events of the kernel that count page faults, opened with `perf_event_open` for a thread and everything that it starts.
+//! Events of the kernel that count page faults, opened with `perf_event_open` for a thread and everything that it
+//! starts.
 
 use std::fs::File;
 use std::io;
@@ -27,7 +28,7 @@ const ID: libc::c_ulong = 0x8008_2407;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FaultKind {
+pub(super) enum PageFaultKind {
     /// Faults that do not wait for storage.
     Minor = 5,
     /// Faults that wait for storage.
@@ -71,9 +72,9 @@ impl FaultEvent {
     /// Every fault of what this thread starts from now on, on a CPU. Major faults are recorded from the next `exec`
     /// on, minor faults when they are switched on. `user_only`: without faults that the kernel itself takes in
     /// memory of the process, which an unprivileged user may not see.
-    pub(super) fn open(kind: FaultKind, cpu: u32, user_only: bool) -> io::Result<FaultEvent> {
+    pub(super) fn open(kind: PageFaultKind, cpu: u32, user_only: bool) -> io::Result<FaultEvent> {
         let mut flags = DISABLED | INHERIT | USE_CLOCK;
-        if kind == FaultKind::Major {
+        if kind == PageFaultKind::Major {
             flags |= ENABLE_ON_EXEC;
         }
         if user_only {

@@ -1,8 +1,8 @@
 //! When minor page faults are recorded: while there are mappings of data files, and not more of them than a job can
 //! bear. Most minor faults of a job concern its own memory, and the kernel cannot select those of files.
 
-/// Recorded faults per second on one CPU, and on all of them. Recording one takes the job about 0.2 us (measured by
-/// `recording_takes_little_time`), so that it takes at most 1 % of a CPU.
+/// Recorded faults per second on one CPU, and on all of them: what recording them takes of a CPU is a few percent at
+/// most (`scripts/bench audit` compares storms of faults with and without an audit).
 const MOST_PER_CPU: u64 = 50_000;
 const MOST: u64 = 400_000;
 /// Switching all processes on or off is not repeated before this multiple of the time that it takes.
@@ -65,8 +65,8 @@ impl Governor {
         }
         // On average, recording takes no more than it may.
         let pause = u128::from(took) * (excess - 100) / 100;
-        let pause = u64::try_from(pause).unwrap_or(u64::MAX).max(self.took_ns.saturating_mul(PAUSE));
-        self.not_before_ns = now.saturating_add(pause.min(LONGEST_BREAK_NS.max(self.took_ns * PAUSE)));
+        let pause = u64::try_from(pause).unwrap_or(u64::MAX).min(LONGEST_BREAK_NS);
+        self.not_before_ns = now.saturating_add(pause.max(self.took_ns.saturating_mul(PAUSE)));
         Some(Switch::Off)
     }
 

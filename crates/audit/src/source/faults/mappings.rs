@@ -11,7 +11,7 @@ const MAPPINGS: usize = 4096;
 
 /// A mapping, without its address.
 #[derive(Clone, Copy, Debug)]
-struct MappedFile {
+struct MappedRange {
     end: u64,
     device: u32,
     file: u64,
@@ -26,7 +26,7 @@ struct MappedFile {
 struct AddressSpace {
     index: ProcessIndex,
     /// Shared with the parent until one of the two changes it.
-    mappings: Rc<BTreeMap<u64, MappedFile>>,
+    mappings: Rc<BTreeMap<u64, MappedRange>>,
 }
 
 /// The mappings of all processes.
@@ -67,7 +67,7 @@ impl Mappings {
         if space.mappings.len() < MAPPINGS {
             let offset = u64::try_from(call.offset).unwrap_or(0);
             let (device, file, since_ns) = (call.device, call.file, call.end_ns());
-            let mapped = MappedFile { end, device, file, offset, since_ns };
+            let mapped = MappedRange { end, device, file, offset, since_ns };
             Rc::make_mut(&mut space.mappings).insert(address, mapped);
         }
     }
@@ -80,7 +80,7 @@ impl Mappings {
             return None;
         }
         let offset = mapped.offset.saturating_add(address - begin) / page * page;
-        let MappedFile { device, file, .. } = *mapped;
+        let MappedRange { device, file, .. } = *mapped;
         Some((space.index, PageFault { device, file, offset, ..PageFault::default() }))
     }
 }
@@ -91,7 +91,7 @@ impl AddressSpace {
         // Mappings do not overlap.
         let touched = self.mappings.range(..to).rev().take_while(|(_, mapped)| mapped.end > from);
         let older = touched.filter(|(_, mapped)| mapped.since_ns <= before_ns);
-        let all: Vec<(u64, MappedFile)> = older.map(|(begin, mapped)| (*begin, *mapped)).collect();
+        let all: Vec<(u64, MappedRange)> = older.map(|(begin, mapped)| (*begin, *mapped)).collect();
         if all.is_empty() {
             return;
         }
@@ -99,11 +99,11 @@ impl AddressSpace {
         for (begin, mapped) in all {
             mappings.remove(&begin);
             if begin < from {
-                mappings.insert(begin, MappedFile { end: from, ..mapped });
+                mappings.insert(begin, MappedRange { end: from, ..mapped });
             }
             if mapped.end > to {
                 let offset = mapped.offset + (to - begin);
-                mappings.insert(to, MappedFile { offset, ..mapped });
+                mappings.insert(to, MappedRange { offset, ..mapped });
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Page faults of the job in mappings of data files, as the kernel's perf events give them: with process, time and
 //! address. No privileges are needed where `kernel.perf_event_paranoid` is 2 or less.
 //!
-//! Each CPU has one ring. Major faults are recorded from the start of the job on; minor faults while there are mappings of
-//! data files, and only so many that the job does not become slower (see [`governor`]).
+//! Each CPU has one ring. Major faults are recorded from the start of the job on; minor faults while there are mappings
+//! of data files, and only so many that the job does not become slower (see [`governor`]).
 
 mod counter;
 mod governor;
@@ -13,7 +13,7 @@ use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::io;
 
-use self::counter::{FaultEvent, FaultKind};
+use self::counter::{FaultEvent, PageFaultKind};
 use self::governor::{Governor, Switch};
 use self::mappings::Mappings;
 use self::ring::{FaultRecord, FaultRing};
@@ -68,7 +68,7 @@ impl FaultEvents {
 fn open_all(user_only: bool) -> io::Result<Vec<CpuFaults>> {
     let cpus = online_cpus(&fs::read_to_string("/sys/devices/system/cpu/online")?);
     let share = RINGS_BYTES / cpus.len().max(1);
-    let largest = (share / 2 + 1).next_power_of_two().clamp(SMALLEST_RING_BYTES, LARGEST_RING_BYTES);
+    let largest = (share / 2 + 1).next_power_of_two().clamp(smallest_ring(), LARGEST_RING_BYTES);
     let mut all = Vec::with_capacity(cpus.len());
     for cpu in cpus {
         match open_cpu(cpu, largest, user_only) {
@@ -82,19 +82,23 @@ fn open_all(user_only: bool) -> io::Result<Vec<CpuFaults>> {
 }
 
 fn open_cpu(cpu: u32, largest: usize, user_only: bool) -> io::Result<CpuFaults> {
-    let major = FaultEvent::open(FaultKind::Major, cpu, user_only)?;
-    let minor = FaultEvent::open(FaultKind::Minor, cpu, user_only)?;
+    let major = FaultEvent::open(PageFaultKind::Major, cpu, user_only)?;
+    let minor = FaultEvent::open(PageFaultKind::Minor, cpu, user_only)?;
     let mut bytes = largest;
     let ring = loop {
         match FaultRing::new(&major.file, bytes) {
             Ok(ring) => break ring,
             // Other programs of the user may have used up the memory for rings.
-            Err(_) if bytes > SMALLEST_RING_BYTES.max(rustix::param::page_size()) => bytes /= 2,
+            Err(_) if bytes > smallest_ring() => bytes /= 2,
             Err(error) => return Err(error),
         }
     };
     minor.share_ring(&major)?;
     Ok(CpuFaults { major, minor, ring })
+}
+
+fn smallest_ring() -> usize {
+    SMALLEST_RING_BYTES.max(rustix::param::page_size())
 }
 
 /// Numbers of CPUs in a list such as `0-3,8`.
@@ -238,5 +242,32 @@ impl Faults {
     /// Processes that have faults which wait for their turn.
     pub(super) fn waiting(&self) -> HashSet<u32> {
         self.pending.iter().map(|fault| fault.pid).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(online_cpus("0-3,8\n"), [0, 1, 2, 3, 8]);
+        assert_eq!(online_cpus("0\n"), [0]);
+        assert!(online_cpus("").is_empty());
+    }
+
+    #[test]
+    fn too_many_threads_end_the_recording() {
+        let mut faults = Faults::new(FaultEvents(Ok(Vec::new())));
+        faults.limit(u64::MAX);
+        assert_eq!(faults.state(), Ok(()), "without CPUs there are no events");
+        let cpus = FaultEvents::open();
+        let Ok(count) = cpus.0.as_ref().map(Vec::len) else { return };
+        let mut faults = Faults::new(cpus);
+        faults.limit(MOST_EVENTS / 2 / count as u64);
+        assert_eq!(faults.state(), Ok(()));
+        faults.limit(MOST_EVENTS / 2 / count as u64 + 1);
+        assert!(faults.state().unwrap_err().contains("threads"), "{faults:?}");
+        assert!(faults.observed());
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn records(from: u64, to: u64, word: impl Fn(u64) -> u64, mut each: i
         let header = word(at);
         // Type, 16 bits of other facts, size.
         let (kind, size) = (header as u32, header >> 48);
-        if size < WORD || size % WORD != 0 || size > to.wrapping_sub(at) {
+        if size < WORD || !size.is_multiple_of(WORD) || size > to.wrapping_sub(at) {
             return;
         }
         let field = |number: u64| word(at.wrapping_add(number * WORD));
