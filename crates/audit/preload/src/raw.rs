@@ -151,7 +151,9 @@ pub(crate) fn set_errno(value: i32) {
 
 type ClockFn = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int;
 
-/// The function of the C library itself. Null: not found yet, or there is none.
+/// The function that tells the time.
+pub(crate) const CLOCK_NAME: &core::ffi::CStr = c"clock_gettime";
+/// That of the C library itself. Null: not found yet, or there is none.
 static CLOCK: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// Sets the function that tells the time. Not the one that the program would call: another preloaded library may

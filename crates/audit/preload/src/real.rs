@@ -100,7 +100,7 @@ unsafe fn find_clock() {
     let thread = raw::thread();
     (*thread).resolving = 1;
     let library = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-    let clock = if library.is_null() { null_mut() } else { libc::dlsym(library, c"clock_gettime".as_ptr()) };
+    let clock = if library.is_null() { null_mut() } else { libc::dlsym(library, raw::CLOCK_NAME.as_ptr()) };
     if clock.is_null() {
         libc::dlerror();
     }

@@ -235,8 +235,8 @@ mod tests {
         assert_eq!(find(&users, "ASAN_OPTIONS").unwrap(), format!("x:ASAN_OPTIONS:{ASAN_ORDER}"));
         let asan = session.environment("/r", |_| Some("/lib/libasan.so.8".into()));
         assert_eq!(find(&asan, "LD_PRELOAD"), Some(format!("/lib/libasan.so.8:{library}")));
-        let other = session.environment("/r", |_| Some("/home/hasan/mine.so".into()));
-        assert_eq!(find(&other, "LD_PRELOAD"), Some(format!("{library}:/home/hasan/mine.so")));
+        let other = session.environment("/r", |_| Some("/opt/hasan/mine.so".into()));
+        assert_eq!(find(&other, "LD_PRELOAD"), Some(format!("{library}:/opt/hasan/mine.so")));
         let empty = session.environment("/r", |_| Some(OsString::new()));
         assert_eq!(find(&empty, "LD_PRELOAD"), Some(library));
         assert_eq!(find(&empty, "PYTHONPATH"), find(&empty, PYTHON_VARIABLE));

@@ -2,9 +2,13 @@
 //! program embeds.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::{PYTHON, audit, script};
 use crate::util::Dir;
+
+/// For jobs that import PyTorch and TensorFlow dozens of times.
+const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// The library and the folder of the marks, copied out of an audited job.
 fn extract(dir: &Dir) -> [String; 2] {
@@ -21,7 +25,8 @@ fn check(names: &[&str]) {
         std::env::var("FEEDLINE_TEST_PYTHON").expect("FEEDLINE_TEST_PYTHON is not set: run scripts/test");
     let command = dir.command(Path::new(PYTHON), &["-B", &script("audit/library/check.py")]).args(names);
     let command = command.env("FEEDLINE_CHECK_LIBRARY", library).env("FEEDLINE_CHECK_MARKS", marks);
-    command.env("FEEDLINE_CHECK_PYTHON", python).env("PYTHONDONTWRITEBYTECODE", "1").run().exits(0);
+    let command = command.env("FEEDLINE_CHECK_PYTHON", python).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.start().wait_for(TIME_LIMIT).exits(0);
 }
 
 #[test]

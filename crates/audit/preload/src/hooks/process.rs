@@ -137,8 +137,8 @@ pub unsafe extern "C" fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong
     result
 }
 
-/// `syscall`: only `io_uring_setup` and `seccomp` are of interest. Everything else jumps to the real function with registers and
-/// stack as they are, so that this function is not in between, whatever the system call does.
+/// `syscall`: only `io_uring_setup` and `seccomp` are of interest. Everything else jumps to the real function with
+/// registers and stack as they are, so that this function is not in between, whatever the system call does.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
