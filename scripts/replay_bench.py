@@ -37,7 +37,7 @@ FIXED = {
     "workers_restarted": "workers-restarted",
     "duplicate_reads": "duplicate-reads",
 }
-TURNS = 3
+TURNS = 2
 SEED = "7"
 QUANTILES = ["read_bytes_p50", "read_bytes_p90", "read_bytes_p99", "in_flight_p50", "in_flight_p90", "in_flight_p99"]
 

@@ -5,6 +5,11 @@ use model::units::counted;
 
 use super::job::{InferredJob, TrainingEpochs};
 
+/// A larger share of waiting shows that workers are slower than the steps.
+const WAITS: f64 = 0.1;
+/// A larger share of time between batches changes the throughput of a replay.
+const BETWEEN: f64 = 0.05;
+
 /// The deepest folder that all these folders are in; `None` if there are none, or if it is the root.
 pub(super) fn common_folder(folders: &[(String, u64)]) -> Option<String> {
     let mut parts: Option<Vec<&str>> = None;
@@ -29,7 +34,32 @@ pub(super) fn sentences(observed: &Observed, epochs: &TrainingEpochs<'_>, job: &
     seen(observed, &mut found);
     data(observed, job, &mut found);
     work(observed, epochs, job, &mut found);
+    workers(observed, epochs, &mut found);
     found
+}
+
+/// What processes cost besides loading.
+fn workers(observed: &Observed, epochs: &TrainingEpochs<'_>, found: &mut Vec<String>) {
+    let workers = epochs.loader.workers;
+    let wall = epochs.sum(|row| row.wall_ns().0);
+    let fetches =
+        epochs.sum(|row| row.workers.iter().fold(0, |sum, worker| worker.fetch_ns.0.saturating_add(sum)));
+    let between = 1.0 - fetches / (wall * workers as f64).max(1.0);
+    let waits = epochs.sum(|row| row.blocked_all_ns.0) > WAITS * wall;
+    if workers > 0 && fetches > 0.0 && waits && between > BETWEEN {
+        found.push(format!(
+            "Workers passed {:.0} % of the time between batches although the job waited for them; a replay does not, \
+             and may be faster by up to that share.",
+            100.0 * between
+        ));
+    }
+    if observed.host.cores.is_some_and(|cores| workers > cores) {
+        found.push(
+            "The job has more workers than cores. How long their reads take, and so how many are in flight at once, \
+             depends on the scheduler."
+                .to_owned(),
+        );
+    }
 }
 
 /// What the audit did not see.

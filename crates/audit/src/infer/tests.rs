@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::ledger::Ledger;
 use model::observed::{
     Calls, EpochFiles, EpochRow, Fault, FaultOutcome, FileFigures, Findings, IoCounts, LoaderRow, Observed,
-    RuleAnswer, SamplePattern, TrainingFramework, ValueCounts,
+    RuleAnswer, SamplePattern, TrainingFramework, ValueCounts, WorkerRow,
 };
 use model::spec::{self, WorkloadSource};
 use model::units::Nanos;
@@ -241,8 +241,15 @@ fn what_a_replay_does_not_reproduce_is_in_its_header() {
         row.checkpoint_ns = Nanos(5);
         row.io.listings = calls(1, 0);
     }
+    job.host.cores = Some(1);
+    for row in &mut job.epochs {
+        row.blocked_all_ns = Nanos::from_seconds(0.5);
+        row.workers = vec![WorkerRow { fetch_ns: Nanos::from_seconds(0.8), ..WorkerRow::default() }; 2];
+    }
     let text = has(&job, &InferOptions::default(), &[]);
     for sentence in [
+        "Workers passed 20 % of the time between batches",
+        "more workers than cores",
         "Only 30 % of the bytes",
         "7 events were dropped",
         "estimates from a sample",
