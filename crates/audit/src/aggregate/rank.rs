@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use model::observed::{EpochRow, LoaderRow, OutsideRow, StartMethod, TrainingFramework};
 use model::units::Nanos;
 
-use super::epoch::Epoch;
+use super::batches::Batches;
+use super::epoch::{CHECKPOINT_BYTES, Epoch};
 use super::places::Places;
 use super::visits::FileKey;
-use crate::event::ProcessIndex;
+use crate::event::{ProcessIndex, SeenCall};
+use crate::layout::Op;
 
 /// A loader of a rank.
 #[derive(Debug, Default)]
@@ -17,7 +19,54 @@ pub(super) struct RankLoader {
     pub(super) epoch: Option<Epoch>,
     /// The places of the epoch before.
     pub(super) before: Option<Places>,
+    pub(super) batches_before: Batches,
+    /// Hash of the data set object.
+    data_set: u64,
     epochs: u64,
+}
+
+impl RankLoader {
+    /// What is known of the epoch that began.
+    pub(super) fn context(&mut self, gradients: i64, data_set: u64) {
+        let before = std::mem::replace(&mut self.data_set, data_set);
+        let Some(epoch) = &mut self.epoch else { return };
+        epoch.row.gradients = (gradients >= 0).then_some(gradients > 0);
+        epoch.row.data_set_changed = (before != 0 && data_set != 0).then_some(before != data_set);
+    }
+}
+
+/// What the training thread writes between two epochs.
+#[derive(Debug, Default)]
+pub(super) struct Between {
+    thread: u32,
+    from: Option<u64>,
+    ns: u64,
+    bytes: u64,
+}
+
+impl Between {
+    pub(super) fn call(&mut self, event: &SeenCall) {
+        if event.tid != self.thread || !matches!(event.op, Op::Write | Op::Sync) {
+            return;
+        }
+        if event.op == Op::Write {
+            self.bytes += event.bytes();
+        }
+        if self.from.is_none() {
+            self.ns += event.duration_ns;
+        }
+    }
+
+    /// A function that saves begins or ends.
+    pub(super) fn mark(&mut self, thread: u32, at: u64, begins: bool) {
+        if thread != self.thread {
+            return;
+        }
+        match (begins, self.from.take()) {
+            (true, _) => self.from = Some(at),
+            (false, from) => self.ns += at.saturating_sub(from.unwrap_or(at)),
+        }
+    }
 }
 
 /// A rank.
@@ -29,6 +78,7 @@ pub(super) struct RankState {
     open: Vec<u64>,
     pub(super) outside: OutsideRow,
     pub(super) folders: std::collections::BTreeSet<FileKey>,
+    pub(super) between: Between,
     pub(super) has_begun: bool,
     pub(super) has_batch: bool,
 }
@@ -41,6 +91,7 @@ impl RankState {
             open: Vec::new(),
             outside: OutsideRow { rank: Some(number as u64), ..OutsideRow::default() },
             folders: Default::default(),
+            between: Between::default(),
             has_begun: false,
             has_batch: false,
         }
@@ -60,13 +111,17 @@ impl RankState {
     }
 
     /// The loader that most recently began an epoch, ended or not.
-    pub(super) fn begin(&mut self, number: u64, at: u64) {
+    pub(super) fn begin(&mut self, number: u64, at: u64, thread: u32) {
         self.open.retain(|open| *open != number);
         self.open.push(number);
         if !self.has_begun {
             self.has_begun = true;
             self.outside.before_ns = Nanos(at);
+        } else if self.between.bytes >= CHECKPOINT_BYTES {
+            self.outside.checkpoint_ns += Nanos(self.between.ns);
+            self.outside.checkpoint_bytes += self.between.bytes;
         }
+        self.between = Between { thread, ..Between::default() };
         let process = self.process;
         let loader = self.loader(number);
         loader.epochs += 1;
@@ -78,7 +133,7 @@ impl RankState {
             end_ns: Nanos(at),
             ..EpochRow::default()
         };
-        loader.epoch = Some(Epoch::new(row, process, loader.row.workers));
+        loader.epoch = Some(Epoch::new(row, (process, thread), loader.row.workers));
     }
 
     /// Ends the epoch of a loader and takes it.
@@ -100,6 +155,7 @@ pub(super) fn describe(row: &mut LoaderRow, about: u64, sizes: u64) {
         2 => StartMethod::Forkserver,
         _ => StartMethod::Fork,
     };
+    row.shuffles = about >> 21 & 1 == 1;
     row.pin_memory = about >> 20 & 1 == 1;
     row.framework = match about >> 24 & 7 {
         1 => TrainingFramework::Pytorch,
