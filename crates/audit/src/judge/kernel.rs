@@ -136,6 +136,10 @@ pub(super) const CACHE_TOO_SMALL: AuditRule = AuditRule {
     judge: |job, _| by_rank(job, |rank| cache(job, rank)),
 };
 
+/// The share of an epoch that comes from storage again: with a new order in each epoch and a cache of nearly the size of
+/// the files, up to half of them are still there.
+const AGAIN_FROM_STORAGE: f64 = 0.4;
+
 fn cache(job: &JudgedJob<'_>, rank: &JudgedRank<'_>) -> PassLook {
     let host = &job.observed.host;
     let memory = host.memory_limit_bytes.into_iter().chain(host.memory_bytes).min();
@@ -151,7 +155,7 @@ fn cache(job: &JudgedJob<'_>, rank: &JudgedRank<'_>) -> PassLook {
     let asked: u64 = later().map(|pass| pass.asked()).fold(0, u64::saturating_add);
     let evicted = ratio(refault as f64, asked as f64);
     let nearly = (0.5..1.2).contains(&ratio(set as f64, memory as f64));
-    if least < 0.8 || !nearly || evicted < 0.1 {
+    if least < AGAIN_FROM_STORAGE || !nearly || evicted < 0.1 {
         let figures = format!("Later epochs read {} or more of their bytes from storage", percent(least));
         return PassLook::not(
             least.min(1.0),

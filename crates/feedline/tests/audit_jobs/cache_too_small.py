@@ -24,7 +24,7 @@ def main():
     options = job.loader(workers=(1, 2), methods=("fork",), keep=True)
     memory = job.draw("memory_mb", 700, 900) << 20
     size = job.draw("size_kb", 400, 1500) << 10
-    files = int(memory * job.draw("part", 0.95, 1.1)) // size
+    files = int(memory * job.draw("part", 1.0, 1.15)) // size
     job.within = draw.in_group(memory if job.faulty else 4 * memory)
     seconds = job.draw("compute", 0.0002, 0.001)
 

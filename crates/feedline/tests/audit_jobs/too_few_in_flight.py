@@ -39,10 +39,10 @@ def main():
     job = draw.Job("too-few-in-flight", also_ok=["convoy"], healthy_ok=draw.LIMITS + ["too-few-in-flight"])
     job.also_ok.remove("served-from-page-cache")
     options = job.loader(workers=(1, 2), keep=True)
-    files, size = job.draw("files", 800, 1500), 4096 * job.draw("pages", 8, 16)
-    seconds = job.draw("compute", 0.0002, 0.0005)
+    files, size = job.draw("files", 600, 1000), 4096 * job.draw("pages", 16, 28)
+    seconds = job.draw("compute", 0.0001, 0.0002)
     if not job.faulty:
-        seconds = job.set("compute", options["batch_size"] * 0.002)
+        seconds = job.set("compute", options["batch_size"] * 0.003)
 
     def make():
         draw.write_files(job.path("train"), [size] * files)

@@ -24,8 +24,8 @@ class Rows(Dataset):
     def __getitem__(self, index):
         if self.file is None:
             self.file = h5py.File(self.path, "r", rdcc_nbytes=self.cache)
-            self.images = self.file["images"]
-        images = self.images if self.keep else self.file["images"]
+            self.kept = self.file["images"] if self.keep else None
+        images = self.kept or self.file["images"]
         return torch.from_numpy(images[index].astype("float32")), int(self.file["labels"][index])
 
 
