@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 JOBS = ROOT / "crates/feedline/tests/audit_jobs"
 PYTHON = "/usr/bin/python3"
 DRAWS = 10
-HEALTHY_DRAWS = 20  # of each of the 10 healthy jobs, in addition to the healthy variants of all jobs
+HEALTHY_DRAWS = 20  # of each of the 11 healthy jobs: more than 200, in addition to those of all jobs
 REPEATS = 7
 FILES = 1_000_000
 

@@ -101,8 +101,15 @@ class Tools(object):
         return self.loaders - 1
 
     def hash(self, values):
-        """A hash that is not 0 and fits into a mark. Equal in one process only."""
-        return hash(tuple(values)) & 0x7FFFFFFFFFFFFFFF | 1
+        """A hash of plain values, others are left out. It is not 0, fits into a mark, and holds in one process only."""
+        kept = []
+        for value in values:
+            if type(value) in (str, bytes):
+                # Contents of a whole file would take long.
+                kept.append((len(value), value[:256], value[-256:]))
+            elif type(value) in (int, float, bool, type(None)):
+                kept.append(value)
+        return hash(tuple(kept)) & 0x7FFFFFFFFFFFFFFF | 1
 
     def some(self, values):
         """Some elements, spread evenly."""
@@ -112,11 +119,14 @@ class Tools(object):
         """Hash of some values of a tensor in main memory, an array, or a list of plain values. 0: not known."""
         try:
             if type(leaf) in (list, tuple):
-                return self.hash(value for value in self.some(leaf) if type(value) in (int, float, str, bytes))
+                return self.hash(self.some(leaf))
+            # What is not contiguous would be copied, and what is on a device would be waited for.
             if hasattr(leaf, "is_contiguous"):
                 if leaf.device.type != "cpu" or not leaf.is_contiguous():
                     return 0
                 leaf = leaf.detach()
+            elif not leaf.flags.c_contiguous:
+                return 0
             return self.hash(self.some(leaf.reshape(-1)).tolist())
         except Exception:
             return 0
@@ -137,17 +147,13 @@ class Tools(object):
     def hash_of_object(self, thing):
         """Hash of the plain values of an object and of the data set that it wraps. What processes may share, such as
         tensors and mappings, is left out."""
-        plain = (int, float, str, bytes, bool, type(None))
         values = []
         for _ in range(3):
             known = getattr(thing, "__dict__", {})
             for name in sorted(known):
                 value = known[name]
-                if type(value) in plain:
-                    values.append((name, value))
-                elif type(value) in (list, tuple):
-                    some = self.some(value)
-                    values.append((name, len(value)) + tuple(one for one in some if type(one) in plain))
+                is_list = type(value) in (list, tuple)
+                values.extend([name, len(value), self.hash(self.some(value))] if is_list else [name, value])
             thing = known.get("dataset")
         return self.hash(values) if values else 0
 
