@@ -168,3 +168,73 @@ pub(super) fn describe(row: &mut LoaderRow, about: u64, sizes: u64) {
     row.batch = known(sizes & 0xFFFF_FFFF);
     row.prefetch = known(sizes >> 32);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::FdKind;
+
+    const TRAINING: u32 = 7;
+    const MIB: i64 = 1 << 20;
+
+    fn write(tid: u32, bytes: i64) -> SeenCall {
+        SeenCall {
+            op: Op::Write,
+            kind: FdKind::Regular as u8,
+            flags: 0,
+            tid,
+            fd: 3,
+            start_ns: 300,
+            duration_ns: 50,
+            file: 1,
+            device: 1,
+            offset: 0,
+            asked: bytes as u64,
+            result: bytes,
+        }
+    }
+
+    /// The checkpoints of a rank that writes so between two epochs.
+    fn between(change: impl Fn(&mut Between)) -> (u64, u64) {
+        let mut rank = RankState::new(0, 0);
+        rank.begin(0, 100, TRAINING);
+        rank.end(0, 200, true);
+        change(&mut rank.between);
+        rank.begin(0, 900, TRAINING);
+        (rank.outside.checkpoint_ns.0, rank.outside.checkpoint_bytes)
+    }
+
+    #[test]
+    fn checkpoints_between_epochs_are_counted() {
+        assert_eq!(between(|between| between.call(&write(TRAINING, 3 * MIB))), (50, 3 << 20));
+        let marked = |between: &mut Between| {
+            between.mark(TRAINING, 300, true);
+            between.call(&write(TRAINING, 3 * MIB));
+            between.mark(TRAINING, 800, false);
+        };
+        assert_eq!(between(marked), (500, 3 << 20));
+    }
+
+    #[test]
+    fn logs_and_other_threads_stop_no_training() {
+        assert_eq!(between(|between| between.call(&write(TRAINING, 1000))), (0, 0));
+        assert_eq!(between(|between| between.call(&write(TRAINING + 1, 3 * MIB))), (0, 0));
+        let marked = |between: &mut Between| {
+            between.mark(TRAINING + 1, 300, true);
+            between.mark(TRAINING + 1, 800, false);
+        };
+        assert_eq!(between(marked), (0, 0));
+    }
+
+    #[test]
+    fn a_change_of_the_data_set_is_seen() {
+        let mut rank = RankState::new(0, 0);
+        let mut changed = |hash: u64| {
+            rank.begin(0, 0, TRAINING);
+            let loader = rank.loader(0);
+            loader.context(1, hash);
+            loader.epoch.as_ref().and_then(|epoch| epoch.row.data_set_changed)
+        };
+        assert_eq!([5, 5, 6, 0, 6].map(&mut changed), [None, Some(false), Some(true), None, None]);
+    }
+}
