@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 JOBS = ROOT / "crates/feedline/tests/audit_jobs"
 PYTHON = "/usr/bin/python3"
 DRAWS = 10
-HEALTHY_DRAWS = 35  # of each of the 6 healthy jobs: more than 200
+HEALTHY_DRAWS = 20  # of each of the 11 healthy jobs: more than 200, in addition to those of all jobs
 REPEATS = 7
 FILES = 1_000_000
 
@@ -57,7 +57,7 @@ def run(bench, folder):
 
 def draws(bench, folder):
     """Every job in both variants, and more draws of the healthy jobs."""
-    healthy = ",".join(sorted(path.stem for path in JOBS.glob("healthy_*.py")))
+    healthy = ",".join(sorted(path.stem for path in JOBS.glob("**/healthy_*.py")))
     for name, count in [("all", DRAWS), (healthy, HEALTHY_DRAWS)]:
         out = folder / "draws.jsonl"
         flags = ["--jobs", name, "--draws", str(count), "--seed", "1000", "--healthy", "--out", out]

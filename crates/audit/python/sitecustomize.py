@@ -14,7 +14,7 @@ from functools import wraps
 
 # Numbers of crates/audit/preload/src/layout.rs.
 LOADER, EPOCH_BEGIN, WAIT_BEGIN, WAIT_END, EPOCH_END, WORKER, FETCH_BEGIN, FETCH_END = 1, 2, 3, 4, 5, 6, 7, 8
-SITE, PREPARED, STEP, CHECKPOINT, MODULES = 9, 10, 11, 12, 13
+SITE, PREPARED, STEP, CHECKPOINT, MODULES, CONTEXT, CONTENT = 9, 10, 11, 12, 13, 14, 15
 TEXT_SITE, TEXT_NOTE = 2, 3
 PYTORCH, TENSORFLOW, KERAS = 1, 2, 3
 START_METHODS = {"fork": 0, "spawn": 1, "forkserver": 2}
@@ -23,6 +23,10 @@ START_METHODS = {"fork": 0, "spawn": 1, "forkserver": 2}
 SITES_AT_FIRST = 64
 SITES_AFTERWARDS = 64
 MOST_SITES = 4096
+
+# Batches of an epoch that are compared with those of the epoch before, and values of a tensor or list that are hashed.
+MOST_CONTENTS = 256
+HASHED_VALUES = 32
 
 
 def run_other_sitecustomize():
@@ -96,6 +100,63 @@ class Tools(object):
         self.loaders += 1
         return self.loaders - 1
 
+    def hash(self, values):
+        """A hash of plain values, others are left out. It is not 0, fits into a mark, and holds in one process only."""
+        kept = []
+        for value in values:
+            if type(value) in (str, bytes):
+                # Contents of a whole file would take long.
+                kept.append((len(value), value[:256], value[-256:]))
+            elif type(value) in (int, float, bool, type(None)):
+                kept.append(value)
+        return hash(tuple(kept)) & 0x7FFFFFFFFFFFFFFF | 1
+
+    def some(self, values):
+        """Some elements, spread evenly."""
+        return values[:: max(1, len(values) // HASHED_VALUES)]
+
+    def hash_of_leaf(self, leaf):
+        """Hash of some values of a tensor in main memory, an array, or a list of plain values. 0: not known."""
+        try:
+            if type(leaf) in (list, tuple):
+                return self.hash(self.some(leaf))
+            # What is not contiguous would be copied, and what is on a device would be waited for.
+            if hasattr(leaf, "is_contiguous"):
+                if leaf.device.type != "cpu" or not leaf.is_contiguous():
+                    return 0
+                leaf = leaf.detach()
+            elif not leaf.flags.c_contiguous:
+                return 0
+            return self.hash(self.some(leaf.reshape(-1)).tolist())
+        except Exception:
+            return 0
+
+    def hashes_of_batch(self, batch):
+        """Hashes of its first and of its last leaf."""
+        leaves = [batch, batch]
+        for at, which in enumerate((0, -1)):
+            for _ in range(4):
+                leaf = leaves[at]
+                if hasattr(leaf, "values") and hasattr(leaf, "keys"):
+                    leaf = list(leaf.values())
+                if type(leaf) not in (list, tuple) or not leaf or type(leaf[which]) in (int, float, str, bytes):
+                    break
+                leaves[at] = leaf[which]
+        return [self.hash_of_leaf(leaf) for leaf in leaves]
+
+    def hash_of_object(self, thing):
+        """Hash of the plain values of an object and of the data set that it wraps. What processes may share, such as
+        tensors and mappings, is left out."""
+        values = []
+        for _ in range(3):
+            known = getattr(thing, "__dict__", {})
+            for name in sorted(known):
+                value = known[name]
+                is_list = type(value) in (list, tuple)
+                values.extend([name, len(value), self.hash(self.some(value))] if is_list else [name, value])
+            thing = known.get("dataset")
+        return self.hash(values) if values else 0
+
     def count_samples(self, batch, expected):
         """Samples in a batch: `expected` if the batch has a dimension of that size, otherwise the first dimension of the
         first tensor or list in it. -1: not known."""
@@ -168,6 +229,7 @@ def prepare_torch_loader(tools, module):
     mark, quietly = tools.mark, tools.quietly
     loader_class, iterator_class = module.DataLoader, module._BaseDataLoaderIter
     original_iter, original_next = loader_class.__iter__, iterator_class.__next__
+    most_contents = MOST_CONTENTS
 
     def new_pass(loader):
         known = loader.__dict__
@@ -183,6 +245,8 @@ def prepare_torch_loader(tools, module):
         loader.__dict__["_feedline_epoch"] += 1
         which.epoch, which.taken, which.ended = loader.__dict__["_feedline_epoch"], 0, False
         mark(EPOCH_BEGIN, which.loader, which.epoch, which.batches)
+        gradients = quietly(lambda: int(module.torch.is_grad_enabled()), -1)
+        mark(CONTEXT, which.loader, gradients, quietly(lambda: tools.hash_of_object(loader.dataset), 0))
         if quietly(lambda: loader.num_workers, 0):
             mark(MODULES, len(sys.modules), 0, 0)
         return which
@@ -260,6 +324,8 @@ def prepare_torch_loader(tools, module):
             raise
         size = which.batch_size
         mark(WAIT_END, which.loader, which.taken, tools.count_samples(data, size) if size else -1)
+        if which.taken < most_contents:
+            mark(CONTENT, which.loader, *quietly(lambda: tools.hashes_of_batch(data), (0, 0)))
         which.taken += 1
         if which.taken == which.batches and which.made != which.epoch:
             # An iterator that goes on in the next epoch.
@@ -373,13 +439,15 @@ def prepare_tensorflow(tools, module):
             dataset = getattr(dataset, "_input_dataset", None)
         return 0
 
+    shuffles = tensorflow_shuffles
+
     def begin(dataset):
         known = loaders.get(id(dataset))
         # The number may be that of another data set, which is gone.
         if known is None or known[1]() is not dataset:
             size = quietly(lambda: batch_size(dataset), 0)
             known = loaders[id(dataset)] = [tools.new_loader(), weakref.ref(dataset), -1, size]
-            mark(LOADER, known[0], TENSORFLOW << 24, size)
+            mark(LOADER, known[0], TENSORFLOW << 24 | quietly(lambda: shuffles(dataset), 0) << 21, size)
         known[2] += 1
         expected = quietly(lambda: int(dataset.cardinality()), -1)
         mark(EPOCH_BEGIN, known[0], known[2], max(expected, -1))
@@ -423,10 +491,22 @@ def prepare_tensorflow(tools, module):
     iterator_class.__next__ = __next__
 
 
+def tensorflow_shuffles(dataset):
+    """1 if elements of a data set are shuffled anew in each epoch, in memory."""
+    found = [dataset]
+    while found:
+        dataset = found.pop()
+        if type(dataset).__name__ == "_ShuffleDataset" and dataset._reshuffle_each_iteration is not False:
+            return 1
+        found.extend(dataset._inputs())
+    return 0
+
+
 def prepare_keras(tools, module):
     """Epochs of `fit` from a callback, and its steps from the function that takes a batch and trains. Not from callbacks:
     one for the end of a batch makes Keras wait for the results of each step."""
     mark, quietly = tools.mark, tools.quietly
+    shuffles = tensorflow_shuffles
     trainer = getattr(module, "TensorFlowTrainer", None) or module.Model
     original_fit, original_make = trainer.fit, trainer.make_train_function
     # fit takes the list by position as well: (x, y, batch_size, epochs, verbose, callbacks, ...).
@@ -466,7 +546,8 @@ def prepare_keras(tools, module):
     def start(arguments, named):
         batch = named.get("batch_size") or (arguments[2] if len(arguments) > 2 else None) or 0
         which = Pass(tools.new_loader(), 0, -1, 0)
-        mark(LOADER, which.loader, KERAS << 24, batch)
+        data = arguments[0] if arguments else named.get("x")
+        mark(LOADER, which.loader, KERAS << 24 | quietly(lambda: shuffles(data), 0) << 21, batch)
         return (which,) + with_callback(arguments, named, which)
 
     @wraps(original_fit)

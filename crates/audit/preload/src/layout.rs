@@ -171,8 +171,8 @@ pub const SHARED: u16 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mark {
     /// a: number of the loader in its process. b: workers | persistent << 16 | iterable << 17 | start method << 18
-    /// (0 fork, 1 spawn, 2 forkserver) | pin_memory << 20 | framework << 24 (1 PyTorch, 2 TensorFlow, 3 Keras,
-    /// 4 unknown, from traces). c: batch size | prefetch factor << 32.
+    /// (0 fork, 1 spawn, 2 forkserver) | pin_memory << 20 | shuffles in memory << 21 | framework << 24 (1 PyTorch,
+    /// 2 TensorFlow, 3 Keras, 4 unknown, from traces). c: batch size | prefetch factor << 32.
     Loader = 1,
     /// a: loader, b: the loader's epoch from 0, c: batches expected, or -1.
     EpochBegin = 2,
@@ -199,6 +199,11 @@ pub enum Mark {
     Checkpoint = 12,
     /// In the rank. a: number of modules imported when a worker started. In a worker: b = 1.
     Modules = 13,
+    /// Of an epoch that began. a: loader, b: 1 if gradients are recorded, 0 if not, -1 not known. c: hash of the plain
+    /// values of the data set object in the rank, or 0.
+    Context = 14,
+    /// Of the batch of the last wait. a: loader, b, c: hashes of some values of its first and last tensor, or 0.
+    Content = 15,
 }
 
 /// What a text says.

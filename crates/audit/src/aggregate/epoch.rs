@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use model::observed::{Calls, EpochRow, IoCounts, SamplePattern, WorkerRow};
 use model::units::Nanos;
 
+use super::batches::Batches;
 use super::faults::EpochMappings;
 use super::files::FileTable;
 use super::flight::Flight;
@@ -21,7 +22,7 @@ const PATTERNS: usize = 256;
 const PATTERN_READS: usize = 64;
 const ROW_PATTERNS: usize = 8;
 /// Written bytes that make the writes of a rank a checkpoint.
-const CHECKPOINT_BYTES: u64 = 1 << 20;
+pub(super) const CHECKPOINT_BYTES: u64 = 1 << 20;
 
 /// A worker in an epoch.
 #[derive(Debug, Default)]
@@ -82,6 +83,9 @@ pub(super) struct Epoch {
     pub(super) is_open: bool,
     /// The rank's own process.
     pub(super) rank_process: ProcessIndex,
+    /// The thread that trains: what others write does not stop it.
+    thread: u32,
+    pub(super) batches: Batches,
     pub(super) loader_workers: u64,
     wait: Option<(u64, i64)>,
     /// When the rank got its last batch, and the steady part began.
@@ -106,12 +110,18 @@ pub(super) struct Epoch {
 }
 
 impl Epoch {
-    pub(super) fn new(row: EpochRow, rank_process: ProcessIndex, loader_workers: u64) -> Epoch {
+    pub(super) fn new(
+        row: EpochRow,
+        (rank_process, thread): (ProcessIndex, u32),
+        loader_workers: u64,
+    ) -> Epoch {
         let begin = row.begin_ns.0;
         Epoch {
             row,
             is_open: true,
             rank_process,
+            thread,
+            batches: Batches::default(),
             loader_workers,
             wait: None,
             got_ns: None,
@@ -254,7 +264,8 @@ impl Epoch {
         add_call(&mut self.row.io, event, is_sequential);
         if process == self.rank_process {
             add_call(&mut self.row.rank_io, event, is_sequential);
-            if matches!(event.op, Op::Write | Op::Sync) && self.checkpoint_from.is_none() {
+            let is_write = matches!(event.op, Op::Write | Op::Sync) && event.tid == self.thread;
+            if is_write && self.checkpoint_from.is_none() {
                 self.written.add(event.bytes(), Nanos(event.duration_ns), false);
             }
         }
@@ -278,7 +289,10 @@ impl Epoch {
         }
     }
 
-    pub(super) fn checkpoint(&mut self, at: u64, begins: bool) {
+    pub(super) fn checkpoint(&mut self, thread: u32, at: u64, begins: bool) {
+        if thread != self.thread {
+            return;
+        }
         if begins {
             self.checkpoint_from = Some(at);
         } else if let Some(from) = self.checkpoint_from.take() {

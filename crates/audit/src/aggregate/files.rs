@@ -77,6 +77,14 @@ impl FileTable {
         if paths == Paths::None { String::new() } else { path.to_owned() }
     }
 
+    /// Inodes of the files with known paths, in the order of these.
+    pub(super) fn by_name(&self) -> impl Iterator<Item = u64> {
+        let mut named: Vec<(&str, u64)> =
+            self.kept.iter().filter_map(|((_, inode), file)| Some((file.path.as_deref()?, *inode))).collect();
+        named.sort_unstable();
+        named.into_iter().map(|(_, inode)| inode)
+    }
+
     /// Figures of the files that were read.
     pub(super) fn figures(&self, paths: Paths) -> FileFigures {
         let read: BTreeMap<&FileKey, &File> = self.kept.iter().filter(|(_, file)| file.is_read).collect();

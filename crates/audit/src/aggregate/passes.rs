@@ -34,7 +34,7 @@ impl Passes {
         self.epoch.get_or_insert_with(|| {
             let at = Nanos(now);
             let row = EpochRow { epoch: number, begin_ns: at, end_ns: at, ..EpochRow::default() };
-            Epoch::new(row, ProcessIndex::MAX, 0)
+            Epoch::new(row, (ProcessIndex::MAX, 0), 0)
         })
     }
 

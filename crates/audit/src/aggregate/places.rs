@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use model::observed::EpochFiles;
 
+use super::again::PassCount;
 use crate::layout::file_hash;
 
 /// Places kept.
@@ -24,6 +25,7 @@ pub(super) struct Places {
     /// Leading zero bits that the hash of a place must have.
     bits: u32,
     next: u32,
+    passes: PassCount,
 }
 
 /// How two epochs compare.
@@ -51,8 +53,12 @@ impl Likeness {
 
 impl Places {
     pub(super) fn read(&mut self, inode: u64, offset: u64, reader: u32) {
-        let hash = file_hash(inode ^ file_hash(offset ^ 0x5bd1_e995));
-        if hash.leading_zeros() < self.bits || self.seen.contains_key(&hash) {
+        let hash = place(inode, offset);
+        if hash.leading_zeros() < self.bits {
+            return;
+        }
+        self.passes.visit(hash);
+        if self.seen.contains_key(&hash) {
             return;
         }
         self.seen.insert(hash, First { position: self.next, reader });
@@ -61,6 +67,7 @@ impl Places {
             self.bits += 1;
             let bits = self.bits;
             self.seen.retain(|hash, _| hash.leading_zeros() >= bits);
+            self.passes.thin(|hash| hash.leading_zeros() >= bits);
         }
     }
 
@@ -101,6 +108,29 @@ impl Places {
     pub(super) fn is_empty(&self) -> bool {
         self.seen.is_empty()
     }
+
+    /// How often all places were gone through.
+    pub(super) fn passes(&self) -> u64 {
+        self.passes.passes()
+    }
+
+    /// How the order in which a reader began its files correlates with that of these inodes: the mean of the readers.
+    pub(super) fn correlation_with(&self, inodes: impl Iterator<Item = u64>) -> Option<f64> {
+        let mut by_reader: HashMap<u32, Vec<u32>> = HashMap::new();
+        for first in inodes.filter_map(|inode| self.seen.get(&place(inode, 0))) {
+            by_reader.entry(first.reader).or_default().push(first.position);
+        }
+        let found: Vec<f64> = by_reader
+            .values()
+            .filter(|files| files.len() > 2)
+            .filter_map(|files| rank_correlation(files))
+            .collect();
+        (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
+    }
+}
+
+fn place(inode: u64, offset: u64) -> u64 {
+    file_hash(inode ^ file_hash(offset ^ 0x5bd1_e995))
 }
 
 /// Spearman's correlation of distinct values with their index.
@@ -139,6 +169,14 @@ mod tests {
     }
 
     #[test]
+    fn files_in_the_order_of_their_names_are_recognised() {
+        let found = places(0..100, 4, 0);
+        assert_eq!(found.correlation_with(0..100), Some(1.0));
+        assert_eq!(found.correlation_with((0..100).rev()), Some(-1.0));
+        assert_eq!(found.correlation_with(500..600), None);
+    }
+
+    #[test]
     fn other_places_do_not_compare() {
         let first = places(0..100, 2, 0);
         assert_eq!(places(1000..1100, 2, 0).compare(&first).repeated, Some(0.0));
@@ -151,5 +189,7 @@ mod tests {
         assert!(first.seen.len() <= MOST && first.seen.len() > MOST / 4);
         let again = places(0..200_000, 8, 0).compare(&first);
         assert_eq!(again.correlation, Some(1.0));
+        let twice = places((0..2).flat_map(|_| 0..200_000), 8, 0);
+        assert_eq!((first.passes(), twice.passes()), (1, 2));
     }
 }

@@ -1,6 +1,7 @@
 //! Many files and many processes: counts stay exact, estimates near, memory bounded.
 
 use super::*;
+use crate::layout::Mark;
 
 /// What feedline may use for an audit.
 const MOST_MEMORY: u64 = 256 << 20;

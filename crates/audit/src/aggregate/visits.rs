@@ -112,11 +112,15 @@ impl FileVisits {
             listing_processes: self.listing_processes.len() as u64,
             ..EpochFiles::default()
         };
+        let mut by_process: BTreeMap<ProcessIndex, u64> = BTreeMap::new();
+        let mut opens = Vec::new();
         let mut most_opened: Option<(u64, FileKey)> = None;
         let mut most_repeated: Option<(u64, FileKey, (u64, u64))> = None;
         for (file, visits) in &self.by_file {
             let mut union = Ranges::default();
-            for visit in visits.values() {
+            opens.push(visits.values().map(|visit| visit.opens).sum::<u64>() as f64);
+            for (process, visit) in visits {
+                *by_process.entry(*process).or_default() += visit.ranges.bytes();
                 figures.asked_bytes += visit.asked_bytes;
                 figures.process_distinct_bytes += visit.ranges.bytes();
                 figures.pairs += u64::from(visit.opens > 0);
@@ -130,6 +134,8 @@ impl FileVisits {
             }
             figures.distinct_bytes += union.bytes();
         }
+        figures.process_distinct_most = by_process.into_values().max().unwrap_or(0);
+        figures.opens_spread = spread(&opens);
         let example =
             |file: FileKey, count: u64| FileExample { path: path(file), count, ..FileExample::default() };
         figures.opens_most = most_opened.map_or(0, |(most, _)| most);
@@ -142,6 +148,13 @@ impl FileVisits {
         figures.shared_offset = self.shared_offset_file.map(|file| example(file, self.shared_offset_reads));
         figures
     }
+}
+
+/// Variance / mean.
+fn spread(values: &[f64]) -> Option<f64> {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean > 0.0).then(|| squares / values.len() as f64 / mean)
 }
 
 #[cfg(test)]
@@ -165,6 +178,7 @@ mod tests {
             (455, 250, 150)
         );
         assert_eq!((figures.pairs, figures.opens, figures.opens_most, figures.share), (2, 2, 1, 1.0));
+        assert_eq!((figures.process_distinct_most, figures.opens_spread), (150, Some(0.0)));
         let repeated = figures.most_repeated.unwrap();
         assert_eq!((repeated.count, repeated.offset, repeated.bytes), (1, Some(0), Some(100)));
     }

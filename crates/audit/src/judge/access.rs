@@ -30,12 +30,26 @@ pub(super) const SAME_BYTES: AuditRule = AuditRule {
 /// How often a process reads a byte in an epoch; at least, if ranges were too many to be kept.
 fn times_read(job: &JudgedJob<'_>, pass: &Pass<'_>) -> Option<f64> {
     let files = &pass.row.files;
+    // A sampler that never ends goes through the files again within an epoch.
+    let passes = files.passes.max(1) as f64;
     if files.ranges_cut {
         let whole = job.observed.files.bytes;
-        return (whole > 0).then(|| ratio(pass.asked() as f64, whole as f64));
+        return (whole > 0).then(|| ratio(pass.asked() as f64, whole as f64 * passes));
     }
-    (files.process_distinct_bytes > 0)
-        .then(|| ratio(files.asked_bytes as f64, files.process_distinct_bytes as f64))
+    let times = ratio(files.asked_bytes as f64, files.process_distinct_bytes as f64);
+    (files.process_distinct_bytes > 0).then(|| if times > AGAIN { (times / passes).max(1.0) } else { times })
+}
+
+/// Whether whole files are drawn at random, some often and some seldom: each draw is a sample, and repeats are wanted.
+fn drawn_at_random(job: &JudgedJob<'_>, pass: &Pass<'_>, times: f64) -> bool {
+    let files = &pass.row.files;
+    let whole = pass.bytes_per_open().zip(job.file_bytes()).is_some_and(|(open, file)| open > 0.9 * file);
+    let mean = ratio(files.opens as f64, files.sampled as f64);
+    let usual = job.observed.files.samples_per_file;
+    // Files of several samples differ in their number, but less.
+    whole
+        && (usual.is_some_and(|usual| usual < 0.6 * times)
+            || files.opens_spread.is_some_and(|spread| spread > (0.2 * mean).max(0.5)))
 }
 
 fn same_bytes(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
@@ -46,11 +60,7 @@ fn same_bytes(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
     if times <= AGAIN {
         return PassLook::not(times, format!("A process reads a byte {} times in an epoch.", factor(times)));
     }
-    // Samples that are drawn several times: few files have most of the reads.
-    let whole_files =
-        pass.bytes_per_open().zip(job.file_bytes()).is_some_and(|(open, file)| open > 0.9 * file);
-    let usual = job.observed.files.samples_per_file;
-    if whole_files && usual.is_some_and(|usual| usual < 0.6 * times) {
+    if drawn_at_random(job, pass, times) {
         return PassLook::not(
             1.0,
             "Some files are drawn more often than others: samples are repeated on purpose.",
@@ -124,8 +134,7 @@ fn opened_again(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
     if whole && mean >= 4.0 && !times_read(job, pass).is_some_and(|times| times > AGAIN) {
         return PassLook::not(1.0, "Each open reads a whole file.");
     }
-    let usual = job.observed.files.samples_per_file;
-    if whole && usual.is_some_and(|usual| usual < 0.6 * mean) {
+    if drawn_at_random(job, pass, mean) {
         return PassLook::not(
             1.0,
             "Some files are drawn more often than others: samples are repeated on purpose.",

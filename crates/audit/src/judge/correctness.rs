@@ -5,7 +5,7 @@ use model::units::{counted, grouped};
 
 use super::job::{JudgedJob, JudgedRank, Pass, ratio};
 use super::rule::{AuditRule, FaultAnswer, FaultCase, KnownFaults, Loss, Need, PassLook, by_epoch, by_rank};
-use super::text::{bytes, factor, percent, processes_text};
+use super::text::{bytes, bytes_of, factor, percent, processes_text};
 
 /// What is read again beyond this cannot be chance: drawing as many samples as there are, with replacement, reads
 /// each drawn one 1.58 times.
@@ -66,6 +66,10 @@ pub(super) const CONTENTS_KEPT: AuditRule = AuditRule {
     judge: |job, _| by_rank(job, contents_kept),
 };
 
+const KEPT_ALONE: &str = "The data set object keeps what it read: from epoch 2 on samples come from memory. Files that \
+                          change are not seen, memory grows by the data set, and the speed of later epochs says \
+                          nothing about the storage.";
+
 fn contents_kept(rank: &JudgedRank<'_>) -> PassLook {
     let Some((first, later)) = rank.passes.split_first().filter(|(_, later)| !later.is_empty()) else {
         return PassLook::unknown("There is only one epoch.");
@@ -88,10 +92,12 @@ fn contents_kept(rank: &JudgedRank<'_>) -> PassLook {
         return PassLook::unknown("No later epoch has as many samples as the first one.");
     };
     if share >= 0.1 {
-        return PassLook::not(
-            1.0 - share,
-            format!("Later epochs read up to {} of the first one.", percent(share)),
-        );
+        return kept_by_each_worker(rank).unwrap_or_else(|| {
+            PassLook::not(
+                1.0 - share,
+                format!("Later epochs read up to {} of the first one.", percent(share)),
+            )
+        });
     }
     let evidence = format!(
         "Epoch 1 read {} for {} samples; epoch {} delivered {} samples and read {}.",
@@ -107,8 +113,55 @@ fn contents_kept(rank: &JudgedRank<'_>) -> PassLook {
         .figure("share_of_first_epoch", share)
         .limit("Whether the order of samples changes cannot be judged, because nothing is read.")
         .sites();
+    let alone = rank.kind.workers == 0;
+    let case =
+        if alone { case.title("The data set keeps what it read").explanation(KEPT_ALONE) } else { case };
     // `cache()` of tf.data is asked for in so many words.
     if rank.kind.marks() && !rank.kind.pytorch() { case.severity(Severity::Note) } else { case }.into()
+}
+
+/// Samples go to another worker in each epoch, so a worker that keeps what it read still reads what is new to it: less
+/// in each epoch, and nothing that it read in the one before.
+fn kept_by_each_worker(rank: &JudgedRank<'_>) -> Option<PassLook> {
+    let samples = rank.passes.first()?.amount()? as f64;
+    let whole: Vec<&Pass<'_>> = rank
+        .passes
+        .iter()
+        .filter(|pass| pass.amount().is_some_and(|now| now as f64 > 0.8 * samples))
+        .collect();
+    let (first, last) = (whole.first()?.asked(), whole.last()?.asked());
+    let falls = whole.windows(2).all(|pair| pair[1].asked() < pair[0].asked());
+    let read_again = |pass: &&Pass<'_>| {
+        let files = &pass.row.files;
+        let (share, chance) =
+            (files.same_reader_share.unwrap_or(0.0), files.same_reader_chance.unwrap_or(0.0));
+        share > 0.0 || (1.0 - chance).powf(files.order_places as f64) > 1e-4
+    };
+    // The places of three epochs have little in common, so the second one decides.
+    if !rank.workers_stay()
+        || !falls
+        || last as f64 > 0.9 * first as f64
+        || whole.iter().skip(1).take(1).any(read_again)
+    {
+        return None;
+    }
+    let read: Vec<String> = whole.iter().take(8).map(|pass| bytes(pass.asked())).collect();
+    let evidence = format!(
+        "Epochs with as many samples read less and less: {}. No worker read anything in epoch 2 that it had read in \
+         epoch 1; by chance, {} would be.",
+        read.join(", "),
+        percent(whole.get(1)?.row.files.same_reader_chance.unwrap_or(0.0))
+    );
+    let case = FaultCase::of_rank(rank, 1.0 - ratio(last as f64, first as f64), evidence)
+        .figure("bytes_first_epoch", first as f64)
+        .figure("bytes_last_epoch", last as f64)
+        .title("Each worker keeps the samples that it read")
+        .explanation(
+            "Each worker keeps every sample that it read in its copy of the data set. In the end each worker holds the \
+             whole data set, so memory grows by the data set times the workers; files that change are not seen, and \
+             the speed of later epochs says nothing about the storage.",
+        );
+    Some(case.sites().into())
 }
 
 pub(super) const STALE_SHARDS: AuditRule = AuditRule {
@@ -129,6 +182,7 @@ pub(super) const STALE_SHARDS: AuditRule = AuditRule {
 };
 
 fn stale_shards(rank: &JudgedRank<'_>) -> PassLook {
+    let changed = rank.data_set_changed();
     if rank.kind.workers < 2 || !rank.workers_stay() {
         return PassLook::not(0.0, "No two workers stay alive from epoch to epoch.");
     }
@@ -159,8 +213,18 @@ fn stale_shards(rank: &JudgedRank<'_>) -> PassLook {
     if repeats && !rank.kind.iterable {
         return PassLook::not(share, "The sampler's order repeats, and with it the shares of the workers.");
     }
+    // What the rank did not change, and what is read in the order of names, was never shuffled.
+    let by_name = rank.passes.iter().filter_map(|pass| pass.row.files.order_by_name).fold(0.0, f64::max);
+    if changed == Some(false) && by_name > 0.95 {
+        return PassLook::not(share, "Files are divided in the order of their names: nothing was shuffled.");
+    }
+    let note = if changed == Some(true) {
+        " The training process changed its data set object meanwhile."
+    } else {
+        ""
+    };
     let evidence = format!(
-        "{} of {} places were read by the same worker as in the epoch before; chance would give {}.",
+        "{} of {} places were read by the same worker as in the epoch before; chance would give {}.{note}",
         percent(share),
         grouped(places),
         percent(chance)
@@ -170,9 +234,13 @@ fn stale_shards(rank: &JudgedRank<'_>) -> PassLook {
         .figure("same_reader_chance", chance)
         .figure("places", places as f64)
         .figure_if("order_correlation", correlation)
-        .limit("A fixed division of the files among workers gives the same figures.");
+        .limit_if(
+            changed != Some(true),
+            "A fixed division of the files among workers gives the same figures.",
+        );
     if repeats {
-        return case.sites().into();
+        let certain = if changed == Some(true) { Certainty::High } else { Certainty::Medium };
+        return case.certainty(certain).sites().into();
     }
     case.severity(Severity::Note)
         .certainty(Certainty::Medium)
@@ -217,6 +285,12 @@ fn same_order(job: &JudgedJob<'_>, rank: &JudgedRank<'_>) -> PassLook {
             format!("The order correlates {correlation:.2} with the epoch before."),
         );
     }
+    if rank.is_evaluation() {
+        return PassLook::not(0.5, "Gradients are off in all epochs: this is an evaluation.");
+    }
+    if rank.kind.shuffles {
+        return PassLook::not(0.5, "Samples are shuffled in memory after they were read.");
+    }
     if let Some(other) = shuffled_elsewhere(job, rank) {
         return PassLook::not(0.5, format!("Loader {other} shuffles: this one is taken for an evaluation."));
     }
@@ -224,12 +298,28 @@ fn same_order(job: &JudgedJob<'_>, rank: &JudgedRank<'_>) -> PassLook {
         "The order of {} places correlates {correlation:.3} or more with the epoch before.",
         grouped(pass.row.files.order_places)
     );
-    let order_seen = rank.kind.marks() && !rank.kind.iterable;
-    FaultCase::of_rank(rank, correlation, evidence)
+    let equal = rank.equal_batches();
+    let same = equal.is_some_and(|share| share > 0.95);
+    let order_seen = (rank.kind.marks() && !rank.kind.iterable) || same;
+    let batches = equal.map_or(String::new(), |share| {
+        format!(" {} of the compared batches equal those of the epoch before.", percent(share))
+    });
+    let case = FaultCase::of_rank(rank, correlation, evidence + &batches)
         .certainty(if order_seen { Certainty::High } else { Certainty::Medium })
-        .limit_if(!order_seen, "Samples that are shuffled in memory after they were read are not seen.")
+        .limit_if(
+            !order_seen && equal.is_none(),
+            "Samples that are shuffled in memory after they were read are not seen.",
+        )
         .figure("order_correlation", correlation)
         .figure("places", pass.row.files.order_places as f64)
+        .figure_if("equal_batches_share", equal);
+    if order_seen || equal.is_none() {
+        return case.into();
+    }
+    case.severity(Severity::Note)
+        .title("Files are read in the same order in each epoch")
+        .explanation("Batches differ from epoch to epoch: samples are shuffled in memory, or changed at random.")
+        .change("Nothing, if the shuffle buffer holds several files; else shuffle the list of files in each epoch.")
         .into()
 }
 
@@ -287,6 +377,11 @@ fn duplicates_of_workers(pass: &Pass<'_>) -> PassLook {
             format!("Each range was read by {} processes on average.", factor(times)),
         );
     }
+    // Independent draws of the same data overlap, too, but all workers together read more than one of them.
+    let of_one = ratio(files.distinct_bytes as f64, files.process_distinct_most as f64);
+    if !pass.kind.iterable && of_one > 1.25 {
+        return PassLook::not(times, format!("All workers read {} times the data of one.", factor(of_one)));
+    }
     let evidence = format!(
         "Each range was read by {} of {} workers on average: {} were read, {} are distinct.",
         factor(times),
@@ -301,13 +396,38 @@ fn duplicates_of_workers(pass: &Pass<'_>) -> PassLook {
         .cost(pass.budget() * (1.0 - 1.0 / times))
         .place(files.most_repeated.as_ref())
         .sites();
-    case.limit_if(!pass.kind.iterable, "A block that holds several samples is also read by several workers.")
+    if pass.kind.iterable {
+        return case.into();
+    }
+    case.title("Workers read the same places")
+        .explanation(
+            "The loader gives each index to one worker, but the workers read the same places. If the data set chooses \
+             samples or windows by random numbers, its generator was copied into each worker with its state, and all \
+             of them choose the same ones: samples repeat. If samples share blocks, each worker reads all blocks.",
+        )
+        .change(
+            "Seed the generator in each worker (by worker_init_fn, or with get_worker_info().seed). Where samples \
+             share blocks, shuffle blocks and let a worker use all samples of one.",
+        )
         .into()
+}
+
+/// Bytes of the files of the training loaders: all but those that only other loaders read.
+fn training_bytes(job: &JudgedJob<'_>) -> f64 {
+    let mut others: std::collections::BTreeMap<u64, f64> = std::collections::BTreeMap::new();
+    for row in &job.observed.epochs {
+        let trains = job.ranks.iter().any(|rank| rank.loader == Some(row.loader) && rank.rank == row.rank);
+        if !trains && row.files.share > 0.0 {
+            let bytes = others.entry(row.loader).or_default();
+            *bytes = bytes.max(row.files.distinct_bytes as f64 / row.files.share);
+        }
+    }
+    job.observed.files.bytes as f64 - others.into_values().sum::<f64>()
 }
 
 /// Each rank reads nearly all bytes of all files.
 fn across_ranks(job: &JudgedJob<'_>) -> Option<FaultCase> {
-    let all = job.observed.files.bytes as f64;
+    let all = training_bytes(job);
     if job.ranks.len() < 2 || all <= 0.0 {
         return None;
     }
@@ -320,10 +440,10 @@ fn across_ranks(job: &JudgedJob<'_>) -> Option<FaultCase> {
         return None;
     }
     let evidence = format!(
-        "Each of {} ranks reads {} or more of the {} of all data files in an epoch.",
+        "Each of {} ranks reads {} or more of the {} of all training files in an epoch.",
         job.ranks.len(),
         percent(least.min(1.0)),
-        bytes(job.observed.files.bytes)
+        bytes_of(all)
     );
     let case = FaultCase::of_job(job.ranks.len() as f64, evidence)
         .certainty(Certainty::Medium)

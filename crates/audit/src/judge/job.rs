@@ -39,6 +39,8 @@ pub(super) struct Kind {
     pub workers: u64,
     pub persistent: bool,
     pub iterable: bool,
+    /// Samples are shuffled in memory.
+    pub shuffles: bool,
     pub worker_starts: u64,
 }
 
@@ -50,6 +52,7 @@ impl Kind {
                 workers: row.workers,
                 persistent: row.persistent,
                 iterable: row.iterable,
+                shuffles: row.shuffles,
                 worker_starts: row.worker_starts,
             },
             None => Kind {
@@ -57,6 +60,7 @@ impl Kind {
                 workers: 0,
                 persistent: false,
                 iterable: false,
+                shuffles: false,
                 worker_starts: 0,
             },
         }
@@ -181,6 +185,24 @@ impl<'a> JudgedRank<'a> {
     pub(super) fn handover_share(&self) -> f64 {
         let handed: f64 = self.passes.iter().map(|pass| pass.row.handover_all_ns.seconds()).sum();
         ratio(handed, self.passes.iter().map(Pass::wall).sum())
+    }
+
+    /// The share of batches that equal those of the epoch before, in the epoch with the lowest one.
+    pub(super) fn equal_batches(&self) -> Option<f64> {
+        let rows = self.passes.iter().map(|pass| pass.row).filter(|row| row.batches_compared > 0);
+        let shares = rows.map(|row| ratio(row.batches_equal as f64, row.batches_compared as f64));
+        shares.reduce(f64::min)
+    }
+
+    /// Whether the rank changed its data set object between epochs, if that is known.
+    pub(super) fn data_set_changed(&self) -> Option<bool> {
+        let known = self.passes.iter().filter_map(|pass| pass.row.data_set_changed);
+        known.reduce(|one, other| one || other)
+    }
+
+    /// Whether all epochs ran without gradients.
+    pub(super) fn is_evaluation(&self) -> bool {
+        self.passes.iter().all(|pass| pass.row.gradients == Some(false))
     }
 
     /// Processes of the rank that are no workers.

@@ -1,5 +1,6 @@
 //! Tests of the rules: a healthy job, one fault at a time planted in its figures, and look-alikes without the fault.
 
+mod alike;
 mod faults;
 mod healthy;
 mod mappings;

@@ -1,6 +1,6 @@
 //! Rules about what workers wait for while the training process waits for them.
 
-use model::observed::{Certainty, Severity};
+use model::observed::{Certainty, Severity, WorkerRow};
 use model::units::{counted, grouped};
 
 use super::job::{JudgedJob, Pass, ratio};
@@ -124,10 +124,19 @@ pub(super) const DECODE_BOUND: AuditRule = AuditRule {
     change: "Decode less or faster (smaller images, a faster library, work done once before training or on the \
              accelerator), or use more workers if cores are free.",
     check: "The share of CPU time in fetches, and the waits, fall.",
-    judge: |job, _| by_epoch(job, decoding),
+    judge: |job, _| by_epoch(job, |pass| decoding(job, pass)),
 };
 
-fn decoding(pass: &Pass<'_>) -> PassLook {
+/// Whether the workers are slow because other programs use the CPUs: without their time in the run queue they would be
+/// idle for half of the epoch, and the job leaves CPUs to others.
+fn cpus_are_taken(job: &JudgedJob<'_>, pass: &Pass<'_>, busy: f64, queued: f64) -> bool {
+    let fetching = |row: &WorkerRow| row.fetch_ns.since(row.run_queue_ns.unwrap_or_default()).seconds();
+    let longest = pass.row.workers.iter().map(fetching).fold(0.0, f64::max);
+    let cores = job.observed.host.cores.unwrap_or(1) as f64;
+    queued > 0.3 * busy && longest < 0.5 * pass.wall() && busy - queued < 0.6 * cores * pass.wall()
+}
+
+fn decoding(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
     let (Some(wait), Some(file)) = (pass.wait_share(), pass.file_share()) else {
         return PassLook::unknown("Waits or fetches were not observed.");
     };
@@ -151,6 +160,9 @@ fn decoding(pass: &Pass<'_>) -> PassLook {
     );
     if file >= 0.2 || running <= 0.7 {
         return PassLook::not(running - file, figures);
+    }
+    if cpus_are_taken(job, pass, busy, queued) {
+        return PassLook::not(running - file, "Workers waited for CPUs that other programs used.");
     }
     let case = FaultCase::of(pass, running, figures)
         .figure("running_share", running)

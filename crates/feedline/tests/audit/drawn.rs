@@ -5,14 +5,15 @@ use std::path::Path;
 use super::{PYTHON, script};
 use crate::util::Dir;
 
-/// One draw of each of these jobs in both variants.
+/// One draw of each of these jobs in both variants. Tests share the machine, so only faults that other programs cannot
+/// cause are judged here.
 #[track_caller]
 fn names(jobs: &str) {
     let dir = Dir::new();
     let run = script("audit_jobs/run.py");
     let binary = env!("CARGO_BIN_EXE_feedline");
-    let flags =
-        ["-B", &run, "--feedline", binary, "--jobs", jobs, "--draws", "1", "--seed", "1", "--healthy"];
+    let draw = ["--draws", "1", "--seed", "1", "--healthy", "--busy"];
+    let flags = [&["-B", &run, "--feedline", binary, "--jobs", jobs][..], &draw].concat();
     dir.command(Path::new(PYTHON), &flags).run().exits(0);
 }
 
@@ -24,6 +25,11 @@ fn stories_of_the_field_are_named() {
 #[test]
 fn wrong_data_is_named() {
     names("shared_file_offset,duplicate_reads,order_never_changes,stale_shards");
+}
+
+#[test]
+fn jobs_of_users_are_told_apart() {
+    names("keeps_samples,random_windows,web_shards,healthy_evaluation,healthy_samplers");
 }
 
 #[test]

@@ -40,6 +40,8 @@ class Job:
         self.expected = expected if self.faulty else None
         self.also_ok = list(NOTES) + list(also_ok if self.faulty else healthy_ok)
         self.params = {}
+        # A command in front of the audit, which prepares where the job runs.
+        self.within = []
 
     def set(self, name, value):
         self.params[name] = value
@@ -100,7 +102,8 @@ class Job:
         `finding`: the fault that is to be named first. `also_ok`: findings that are true of the job, too.
         """
         if self.args.truth:
-            print(json.dumps({"finding": self.expected, "also_ok": sorted(set(self.also_ok)), "params": self.params}))
+            truth = {"finding": self.expected, "also_ok": sorted(set(self.also_ok)), "params": self.params}
+            print(json.dumps({**truth, "within": self.within}))
             sys.exit(0)
         if self.args.prepare:
             os.makedirs(self.args.dir, exist_ok=True)
@@ -118,6 +121,26 @@ class Job:
         sys.exit(max(abs(child.wait()) for child in started))
 
 
+def in_namespace(prepare):
+    """A command for `within`: runs `prepare` in a mount namespace of its own, and then the audit. Needs root."""
+    return ["unshare", "-m", "sh", "-c", f'{prepare} && exec "$@"', "sh"]
+
+
+def in_group(memory):
+    """A command for `within`: a control group with this limit of memory, in bytes. Needs root."""
+    group = "$root/feedline-test-$$"
+    return ["sh", "-c", f"""
+        root=/sys/fs/cgroup/memory limit=memory.limit_in_bytes
+        [ -d $root ] || {{ root=/sys/fs/cgroup limit=memory.max; echo +memory > $root/cgroup.subtree_control; }}
+        mkdir {group} && echo {memory} > {group}/$limit && echo $$ > {group}/cgroup.procs || exit 99
+        "$@"
+        code=$?
+        echo $$ > $root/cgroup.procs
+        rmdir {group}
+        exit $code
+    """, "sh"]
+
+
 NOISE = random.Random(0).randbytes(1 << 20)
 
 
@@ -126,16 +149,17 @@ def noise(size, at=0):
     return (NOISE[at:] + NOISE * (size // len(NOISE) + 1))[:size]
 
 
-def write_file(path, size):
+def write_file(path, size, number=0):
+    """A file whose contents depend on its number."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as file:
         for at in range(0, size, 1 << 20):
-            file.write(noise(min(1 << 20, size - at), 4099 * (at >> 20)))
+            file.write(noise(min(1 << 20, size - at), 4099 * (at >> 20) + 7919 * number))
 
 
 def write_files(folder, sizes, suffix="bin"):
     for number, size in enumerate(sizes):
-        write_file(os.path.join(folder, f"{number:05}.{suffix}"), size)
+        write_file(os.path.join(folder, f"{number:05}.{suffix}"), size, number)
 
 
 def paths(folder):

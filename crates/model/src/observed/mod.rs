@@ -216,6 +216,9 @@ pub struct LoaderRow {
     pub iterable: bool,
     pub start_method: StartMethod,
     pub pin_memory: bool,
+    /// Samples are shuffled anew in each epoch after they were read (tf.data).
+    #[serde(default)]
+    pub shuffles: bool,
     /// As configured; the observed one is in the epochs.
     pub batch: Option<u64>,
     pub prefetch: Option<u64>,
@@ -279,6 +282,17 @@ pub struct EpochRow {
     /// Time between marks of checkpoints, or writing and flushing large files by the rank.
     pub checkpoint_ns: Nanos,
     pub checkpoint_bytes: u64,
+    /// Whether gradients were recorded when it began: without them it is an evaluation.
+    #[serde(default)]
+    pub gradients: Option<bool>,
+    /// Whether the rank changed its data set object since the epoch before.
+    #[serde(default)]
+    pub data_set_changed: Option<bool>,
+    /// Batches whose values were compared with those of the same number in the epoch before, and equal ones.
+    #[serde(default)]
+    pub batches_compared: u64,
+    #[serde(default)]
+    pub batches_equal: u64,
     /// Calls on data files by the rank and its workers, and those of the rank alone.
     pub io: IoCounts,
     pub rank_io: IoCounts,
@@ -350,6 +364,9 @@ pub struct EpochFiles {
     pub asked_bytes: u64,
     pub process_distinct_bytes: u64,
     pub distinct_bytes: u64,
+    /// Distinct bytes of the process that has the most of them.
+    #[serde(default)]
+    pub process_distinct_most: u64,
     /// Whether ranges of a file were too many to be kept.
     pub ranges_cut: bool,
     /// Pairs of a process and a file that it opened, and the opens.
@@ -357,6 +374,15 @@ pub struct EpochFiles {
     pub opens: u64,
     /// Opens of the file that one process opened most often.
     pub opens_most: u64,
+    /// How unevenly files are opened: variance / mean of the opens of a file. Near 1 if files are drawn at random.
+    #[serde(default)]
+    pub opens_spread: Option<f64>,
+    /// How often all places were gone through one after the other within this epoch, begun passes included.
+    #[serde(default)]
+    pub passes: u64,
+    /// The rank correlation of the order of the files of a reader with the order of their names, its mean.
+    #[serde(default)]
+    pub order_by_name: Option<f64>,
     /// The rank correlation of the order of first access with that of the epoch before, over this many places; -1
     /// to 1.
     pub order_correlation: Option<f64>,
@@ -433,6 +459,11 @@ pub struct OutsideRow {
     pub before: IoCounts,
     pub after: IoCounts,
     pub before_ns: Nanos,
+    /// Checkpoints that the rank writes between two epochs: time of its training thread, and bytes.
+    #[serde(default)]
+    pub checkpoint_ns: Nanos,
+    #[serde(default)]
+    pub checkpoint_bytes: u64,
     pub listings: u64,
     pub folders: u64,
 }
