@@ -242,7 +242,7 @@ fn metadata(pass: &Pass<'_>) -> PassLook {
         return PassLook::not(share, format!("{} calls per sample; {times}.", factor(calls)));
     }
     let evidence = format!(
-        "{} calls to open and describe files per sample of {}: {}, reading {}.",
+        "{} calls to open and describe files per sample of {}: they take {}, and reading takes {}.",
         factor(calls),
         bytes_of(visit),
         seconds(meta),
