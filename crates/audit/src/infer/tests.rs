@@ -216,6 +216,17 @@ fn ranges_and_streams_keep_files_open() {
 }
 
 #[test]
+fn a_few_other_reads_do_not_change_samples() {
+    let job = changed(ranges(), |row| {
+        row.io.reads = calls(SAMPLES + 3, SAMPLES * SIZE + 90);
+        (row.files.asked_bytes, row.files.process_distinct_bytes) =
+            (SAMPLES * SIZE + 90, SAMPLES * SIZE + 90);
+    });
+    let text = has(&job, &InferOptions::default(), &[("reader.transfer_size", "100000")]);
+    assert!(text.contains("record_dims: [100000]  #"), "{text}");
+}
+
+#[test]
 fn the_page_cache_is_what_storage_delivered() {
     for (first, later, state) in [(1, 1, "epoch-cold"), (1, 0, "first-cold"), (0, 0, "warm"), (0, 1, "as-is")]
     {
