@@ -26,19 +26,18 @@ TENSORFLOW_PYTHON = pathlib.Path(os.environ.get("FEEDLINE_TEST_PYTHON", ROOT / "
 KINDS = ["whole", "ranges", "hdf5", "tfrecord", "tensorflow"]
 STATES = ["warm", "cold"]
 WORKERS = ["1", "2", "8"]
-# Jobs with a planted fault, and the finding that is left out.
+# Jobs with a planted fault, the finding that is left out, and a seed with which the job without the fault computes as long,
+# loads with the same workers, and differs in nothing else.
 FIXED = {
-    "tiny_reads": "tiny-reads",
-    "files_opened_again": "files-opened-again",
-    "same_bytes_read_again": "same-bytes-read-again",
-    "metadata_bound": "metadata-bound",
-    "no_overlap": "no-overlap",
-    "serialised_reads": "serialised-reads",
-    "workers_restarted": "workers-restarted",
-    "duplicate_reads": "duplicate-reads",
+    "tiny_reads": ("tiny-reads", 3),
+    "files_opened_again": ("files-opened-again", 2),
+    "same_bytes_read_again": ("same-bytes-read-again", 24),
+    "metadata_bound": ("metadata-bound", 13),
+    "serialised_reads": ("serialised-reads", 1),
+    "workers_restarted": ("workers-restarted", 1),
+    "duplicate_reads": ("duplicate-reads", 1),
 }
 TURNS = 2
-SEED = "7"
 QUANTILES = ["read_bytes_p50", "read_bytes_p90", "read_bytes_p99", "in_flight_p50", "in_flight_p90", "in_flight_p99"]
 
 
@@ -61,7 +60,7 @@ def run(bench, folder, chosen):
             for workers in pick(WORKERS):
                 replay(bench, folder / f"{kind}-{state}-{workers}", kind, state, workers)
     for name in [] if only_kinds else pick(FIXED):
-        without_fault(bench, folder / name, name, FIXED[name])
+        without_fault(bench, folder / name, name, *FIXED[name])
 
 
 def result_below(folder):
@@ -103,9 +102,9 @@ def figures(one, other):
     return json.loads(compared.stdout)["figures"]
 
 
-def middle(pairs, side):
+def middle(pairs, side, name="samples_per_second"):
     """The median of a figure over several comparisons."""
-    return statistics.median(pair["samples_per_second"][side] for pair in pairs)
+    return statistics.median(pair[name][side] for pair in pairs)
 
 
 def replay(bench, folder, kind, state, workers):
@@ -149,24 +148,29 @@ def quantiles(bench, compared):
         bench.near(f"  {name}", other if other is not None else float("nan"), "", one, 10)
 
 
-def without_fault(bench, folder, name, finding):
-    """Predicted throughput against that of the job with the fault really removed."""
+def without_fault(bench, folder, name, finding, seed):
+    """The predicted time of an epoch against that of the job with the fault really removed."""
     folder.mkdir()
 
     def job(variant, *flags):
-        return [PYTHON, "-B", FAULTS / f"{name}.py", "--dir", folder / variant, "--seed", SEED, "--variant", variant, *flags]
+        return [PYTHON, "-B", FAULTS / f"{name}.py", "--dir", folder / variant, "--seed", str(seed), "--variant", variant, *flags]
 
     for variant in ("fault", "healthy"):
         subprocess.run(job(variant, "--prepare"), check=True)
     audit(folder, "first", job("healthy"))
-    jobs, predictions, workload = [], [], None
+    jobs, predictions = [], []
     found = audit(folder, "fault-result", job("fault"))
+    findings = json.loads((found / "findings.json").read_text())["findings"]
+    if not any(one["name"] == finding and one["severity"] != "note" for one in findings):
+        bench.judge(f"--fixed {finding}", float("nan"), "", "a finding", False)
+        return
     workload = infer(folder, found, "fixed.yaml", "--fixed", finding)
     for turn in range(TURNS):
         subprocess.run(job("healthy", "--prepare"), check=True)
         jobs.append(audit(folder, f"healthy-{turn}", job("healthy")))
         predictions.append(replayed(bench, folder, f"fixed-{turn}", workload))
     pairs = [figures(one, other) for one, other in zip(jobs, predictions)]
-    faulty = figures(found, predictions[0])["samples_per_second"]["a"]
-    bench.near(f"--fixed {finding}: samples/s", middle(pairs, "b"), "/s", middle(pairs, "a"), 10)
-    bench.note("  with the fault", faulty, "/s")
+    faulty = figures(found, predictions[0])["epoch_seconds"]["a"]
+    predicted, real = (middle(pairs, side, "epoch_seconds") for side in ("b", "a"))
+    bench.near(f"--fixed {finding}: an epoch", predicted, "s", real, 10)
+    bench.note("  with the fault", faulty, "s")

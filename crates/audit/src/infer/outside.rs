@@ -71,7 +71,7 @@ fn seen(observed: &Observed, found: &mut Vec<String>) {
     if coverage.events_dropped > 0 {
         found.push(format!(
             "{} dropped; figures of samples are incomplete.",
-            counted(coverage.events_dropped, "event was")
+            counted(coverage.events_dropped, "event")
         ));
     }
     if coverage.uring_processes > 0 || !coverage.unseen.is_empty() {

@@ -10,6 +10,8 @@ use super::job::TrainingEpochs;
 const AGAIN: f64 = 1.5;
 /// Fewer reads per sample are a stream, if they follow each other.
 const STREAM_READS: f64 = 0.9;
+/// Smaller differences of sizes are not of the samples.
+const ACCIDENT: f64 = 0.02;
 /// Fewer opens per sample: files stay open.
 const OPEN: f64 = 0.5;
 
@@ -49,6 +51,9 @@ impl SampleFigures {
         let copies = ratio(distinct_bytes, epochs.sum(|row| row.files.distinct_bytes));
         let asked = epochs.sum(|row| row.io.reads.bytes) / samples;
         let distinct = asked / again;
+        // A few reads besides those of samples must not add a request of their size to each sample.
+        let near = |size: &f64| (distinct / size - 1.0).abs() < ACCIDENT;
+        let distinct = one_request(epochs).filter(near).unwrap_or(distinct);
         let sizes = epochs.counts(|row| &row.read_sizes);
         let reads = sizes.count() as f64 / samples;
         let usual_read = sizes.quantile_by_sum(0.5).unwrap_or(0) as f64;
@@ -135,4 +140,12 @@ impl SampleFigures {
             opens => Inferred::certain((opens.round() as u64).max(1), text),
         }
     }
+}
+
+/// The size of all samples, if each is one request of this size.
+fn one_request(epochs: &TrainingEpochs<'_>) -> Option<f64> {
+    let patterns = || epochs.usual.iter().flat_map(|row| &row.sample_patterns);
+    let [(_, size)] = patterns().next()?.reads[..] else { return None };
+    let is_same = patterns().all(|pattern| matches!(pattern.reads[..], [(_, other)] if other == size));
+    (is_same && size > 0).then_some(size as f64)
 }
