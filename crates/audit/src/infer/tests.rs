@@ -244,8 +244,8 @@ fn the_page_cache_is_what_storage_delivered() {
 #[test]
 fn what_a_replay_does_not_reproduce_is_in_its_header() {
     let mut job = ranges();
-    job.coverage.copied_bytes = Some(1000);
-    job.coverage.recorded_bytes = 300;
+    job.coverage.copied_bytes = Some(1000 << 20);
+    job.coverage.recorded_bytes = 300 << 20;
     job.coverage.events_dropped = 7;
     job.files.sample_bits = 2;
     for row in &mut job.epochs {

@@ -21,7 +21,7 @@ use crate::layout::{
     slot_offset,
 };
 
-use super::proc::{seccomp_filters, shown_command};
+use super::proc::{own_seccomp_filters, shown_command};
 
 /// Events of a page, the unit in which memory that was read is given back.
 const EVENTS_PER_PAGE: u64 = 4096 / EVENT_BYTES as u64;
@@ -69,7 +69,7 @@ impl RingMemory {
         let control = MmapOptions::new().len(CONTROL_BYTES).map_raw(&file)?;
         let ring = RingMemory { file, control };
         ring.control().slots.store(slots as u32, Relaxed);
-        ring.control().filters.store(seccomp_filters(std::process::id()).unwrap_or(u32::MAX), Relaxed);
+        ring.control().filters.store(own_seccomp_filters().unwrap_or(u32::MAX), Relaxed);
         ring.control().version.store(VERSION, Relaxed);
         ring.control().magic.store(MAGIC, Release);
         Ok(ring)

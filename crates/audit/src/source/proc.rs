@@ -74,7 +74,16 @@ pub(super) fn io(pid: u32) -> Option<IoBytes> {
 
 /// Seccomp filters that a process is under. `None`: the kernel does not say so (before Linux 5.9).
 pub(super) fn seccomp_filters(pid: u32) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    filters_in(&format!("/proc/{pid}/status"))
+}
+
+/// Those of this thread, which the job inherits.
+pub(super) fn own_seccomp_filters() -> Option<u32> {
+    filters_in("/proc/thread-self/status")
+}
+
+fn filters_in(path: &str) -> Option<u32> {
+    let text = fs::read_to_string(path).ok()?;
     u32::try_from(field(&text, "Seccomp_filters:")?).ok()
 }
 

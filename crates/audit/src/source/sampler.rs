@@ -20,7 +20,7 @@ const LEAST_NS: u64 = 5_000_000;
 /// Between the first two readings of the memory of a process; each further interval is twice as long, up to the most.
 const FIRST_MEMORY_INTERVAL_NS: u64 = 100_000_000;
 const MOST_MEMORY_INTERVAL_NS: u64 = 1_000_000_000;
-/// What takes some time is not repeated before this multiple of it has passed.
+/// What takes some CPU time is not repeated before this multiple of it has passed.
 const PAUSE: u64 = 20;
 /// The time in which the thread must end.
 const STOP: Duration = Duration::from_secs(5);
@@ -179,9 +179,9 @@ impl SamplerThread {
         let mut wait_ns = LEAST_NS;
         loop {
             let request = self.wait(wait_ns);
-            let begin = clock::now();
+            let begin = clock::thread_cpu();
             let sample = self.sample(request.sample);
-            let took = clock::now().saturating_sub(begin);
+            let took = clock::thread_cpu().saturating_sub(begin);
             wait_ns = INTERVAL_NS.max(took.saturating_mul(PAUSE));
             // Nobody receives it any more if the job could not be started.
             let _ = samples.send(sample);
@@ -254,6 +254,7 @@ impl SamplerThread {
         if !is_due || now < self.pause_until_ns {
             return;
         }
+        let begin = clock::thread_cpu();
         remembered.memory = proc::dirty(process.pid);
         if process.maps {
             remembered.mapped = proc::mapped(process.pid, |inode| mapped.contains(&inode));
@@ -265,8 +266,8 @@ impl SamplerThread {
         let interval = (2 * remembered.memory_interval_ns).max(FIRST_MEMORY_INTERVAL_NS);
         remembered.memory_interval_ns = interval.min(MOST_MEMORY_INTERVAL_NS);
         remembered.next_memory_ns = now + remembered.memory_interval_ns;
-        let end = clock::now();
-        self.pause_until_ns = end + end.saturating_sub(now).saturating_mul(PAUSE);
+        let took = clock::thread_cpu().saturating_sub(begin);
+        self.pause_until_ns = clock::now() + took.saturating_mul(PAUSE);
     }
 
     fn process(&mut self, process: &SampledProcess) -> Option<ProcessSample> {

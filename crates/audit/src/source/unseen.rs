@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::proc::seccomp_filters;
+use super::proc::{own_seccomp_filters, seccomp_filters};
 use crate::layout::RING_VARIABLE;
 
 /// What a program file says about how it is started.
@@ -120,7 +120,7 @@ pub(super) fn reason_of_process(pid: u32, parent: u32) -> Option<String> {
     if let Some(reason) = File::open(folder.join("exe")).ok().and_then(|file| reason_of_file(&file)) {
         return Some(reason);
     }
-    let filters = seccomp_filters(std::process::id()).zip(seccomp_filters(pid));
+    let filters = own_seccomp_filters().zip(seccomp_filters(pid));
     if filters.is_some_and(|(own, its)| its > own) {
         return Some("it restricts its system calls (seccomp)".to_owned());
     }
