@@ -43,7 +43,7 @@ fn brought_and_used(job: &JudgedJob<'_>, pass: &Pass<'_>, issued: u64) -> Result
     // A fault that waits for storage reads ahead once, which large pages can round up. Programs and libraries are
     // read from storage, too.
     let ahead = job.observed.storage.iter().filter_map(|row| row.read_ahead_kb).max();
-    let most = ahead.zip(files.faults_major).map(|(kb, major)| major.saturating_mul(2 * kb.max(4) << 10));
+    let most = ahead.zip(files.faults_major).map(|(kb, major)| major.saturating_mul((2 * kb.max(4)) << 10));
     let used = files.resident_growth_bytes.filter(|bytes| *bytes > 0).or(files.fault_piece_bytes);
     Ok((issued.min(most.unwrap_or(issued)), used.ok_or_else(unknown)?))
 }

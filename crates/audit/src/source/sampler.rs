@@ -22,6 +22,8 @@ const FIRST_MEMORY_INTERVAL_NS: u64 = 100_000_000;
 const MOST_MEMORY_INTERVAL_NS: u64 = 1_000_000_000;
 /// What takes some CPU time is not repeated before this multiple of it has passed.
 const PAUSE: u64 = 20;
+/// The same of what is read at borders of epochs: they are rarer, and between them it would say less.
+const BORDER_PAUSE: u64 = 5;
 /// The time in which the thread must end.
 const STOP: Duration = Duration::from_secs(5);
 /// With more threads, times on run queues are read as often as memory.
@@ -156,6 +158,7 @@ struct SamplerThread {
     refaults_before: Option<u64>,
     /// Costly files are not read before.
     pause_until_ns: u64,
+    next_border_ns: u64,
     inspected: HashSet<u32>,
     sampled: Sampled,
 }
@@ -170,6 +173,7 @@ impl SamplerThread {
             devices_before: host::device_bytes(),
             refaults_before: host::refault_bytes(),
             pause_until_ns: 0,
+            next_border_ns: 0,
             inspected: HashSet::new(),
             sampled: Sampled::default(),
         }
@@ -216,8 +220,14 @@ impl SamplerThread {
             let watch = locked(&self.shared.watch);
             (watch.processes.clone(), watch.devices.clone(), watch.mapped.clone())
         };
+        let is_asked = at_border && clock::now() >= self.next_border_ns;
+        let begin = clock::thread_cpu();
         for process in &processes {
-            self.read_memory(process, &mapped, at_border && process.maps);
+            self.read_memory(process, &mapped, is_asked && process.maps);
+        }
+        if is_asked {
+            let took = clock::thread_cpu().saturating_sub(begin);
+            self.next_border_ns = clock::now() + took.saturating_mul(BORDER_PAUSE);
         }
         let known: HashSet<ProcessIndex> = processes.iter().map(|process| process.index).collect();
         self.remembered.retain(|index, _| known.contains(index));
@@ -250,8 +260,7 @@ impl SamplerThread {
     fn read_memory(&mut self, process: &SampledProcess, mapped: &HashSet<u64>, is_asked: bool) {
         let now = clock::now();
         let remembered = self.remembered.entry(process.index).or_default();
-        let is_due = is_asked || now >= remembered.next_memory_ns;
-        if !is_due || now < self.pause_until_ns {
+        if !is_asked && now < remembered.next_memory_ns.max(self.pause_until_ns) {
             return;
         }
         let begin = clock::thread_cpu();
