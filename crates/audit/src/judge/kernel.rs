@@ -165,8 +165,8 @@ pub(super) const CACHE_TOO_SMALL: AuditRule = AuditRule {
     judge: |job, _| by_rank(job, |rank| cache(job, rank)),
 };
 
-/// The share of an epoch that comes from storage again: with a new order in each epoch and a cache of nearly the size of
-/// the files, up to half of them are still there.
+/// The share of an epoch that comes from storage again: with a new order in each epoch and a cache of nearly the size
+/// of the files, up to half of them are still there.
 const AGAIN_FROM_STORAGE: f64 = 0.4;
 
 fn cache(job: &JudgedJob<'_>, rank: &JudgedRank<'_>) -> PassLook {
