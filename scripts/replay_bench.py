@@ -30,7 +30,7 @@ WORKERS = ["1", "2", "8"]
 # loads with the same workers, and differs in nothing else.
 FIXED = {
     "tiny_reads": ("tiny-reads", 3),
-    "files_opened_again": ("files-opened-again", 2),
+    "files_opened_again": ("files-opened-again", 6),
     "same_bytes_read_again": ("same-bytes-read-again", 24),
     "metadata_bound": ("metadata-bound", 13),
     "serialised_reads": ("serialised-reads", 1),

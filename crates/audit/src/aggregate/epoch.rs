@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use model::observed::{Calls, EpochRow, IoCounts, SamplePattern, WorkerRow};
+use model::observed::{Calls, EpochRow, IoCounts, SamplePattern, ValueCounts, WorkerRow};
 use model::units::Nanos;
 
 use super::batches::Batches;
@@ -41,6 +41,9 @@ pub(super) struct OpenFetch {
     pub(super) file_ns: u64,
     reads: Vec<(u64, u64, u64)>,
     cut: bool,
+    /// The thread and the end of the call before, and times between calls.
+    before: Option<(u32, u64)>,
+    gaps: ValueCounts,
 }
 
 impl OpenFetch {
@@ -50,6 +53,10 @@ impl OpenFetch {
 
     pub(super) fn call(&mut self, event: &SeenCall) {
         self.file_ns += event.duration_ns;
+        let before = self.before.replace((event.tid, event.end_ns()));
+        if let Some((_, end_ns)) = before.filter(|(tid, _)| *tid == event.tid) {
+            self.gaps.record(event.start_ns.saturating_sub(end_ns));
+        }
         if matches!(event.op, Op::Read | Op::BufferedRead) && event.result > 0 {
             if self.reads.len() < FETCH_READS {
                 self.reads.push((event.file, u64::try_from(event.offset).unwrap_or(0), event.bytes()));
@@ -223,6 +230,7 @@ impl Epoch {
     pub(super) fn fetched(&mut self, at: u64, fetch: &OpenFetch, samples: u64, worker: Option<(u64, u32)>) {
         let (took, file_ns) = (at.saturating_sub(fetch.begin_ns), fetch.file_ns);
         self.row.fetch_times.record(took);
+        self.row.call_gaps += &fetch.gaps;
         self.fetched += samples;
         if let Some(think) = took.saturating_sub(file_ns).checked_div(samples) {
             self.row.think_times.record_n(think, samples);

@@ -15,8 +15,10 @@ const PACKED_SAMPLES: u64 = 1000;
 const MOST_WORKERS: u64 = 8;
 /// Batches that PyTorch loads in advance for each worker.
 const PREFETCH: u64 = 2;
-/// Seconds: the interpreter's part of a call that reads.
-const SECONDS_PER_CALL: f64 = 0.6e-6;
+/// Without it, this part of the time of the program is left at least.
+const LEAST_OWN: f64 = 0.1;
+/// A read of this share of a sample is the sample; others belong to opening its file.
+const MOST_OF_SAMPLE: f64 = 0.5;
 
 type Change = fn(&mut InferredJob, &Fault);
 
@@ -57,7 +59,7 @@ const REMEDIES: &[(&str, Remedy)] = &[
         Without("workers start once", |job, _| job.start_once.fix(true, "workers-restarted")),
     ),
     ("import-storm", Without("workers start without the time that it cost", start_sooner)),
-    ("files-opened-again", Without("files stay open", |job, _| job.opens.fix(0, "files-opened-again"))),
+    ("files-opened-again", Without("files stay open", keep_open)),
     ("repeated-listing", Never("a replay lists no folders")),
     ("metadata-bound", Without("samples are packed into files that stay open", pack)),
     ("tiny-reads", Without("requests of 1 MiB", read_large)),
@@ -130,6 +132,8 @@ pub(super) fn leave_out(job: &mut InferredJob, name: &str, findings: &Findings) 
 
 fn read_once(job: &mut InferredJob, fault: &Fault) {
     let (mean, variation) = (job.samples.distinct, job.sample_bytes.value.variation());
+    let again = (job.samples.asked / mean.max(1.0)).max(1.0);
+    leave_calls(job, job.samples.calls / again, fault);
     job.sample_bytes.fix(MeanSpread { mean, stdev: mean * variation }, &fault.name);
     job.rereads.fix(1, &fault.name);
     if job.samples.is_enlarged {
@@ -149,12 +153,38 @@ fn start_sooner(job: &mut InferredJob, fault: &Fault) {
     job.start.fix(MeanSpread::constant(rest), &fault.name);
 }
 
-/// Fewer calls take less time of the interpreter, too.
-fn read_large(job: &mut InferredJob, fault: &Fault) {
-    let bytes = job.sample_bytes.value.mean;
-    let saved = (job.samples.reads - bytes / LARGE_REQUEST as f64).max(0.0) * SECONDS_PER_CALL;
+/// The program's own time goes away with calls, too: what passes between two of them. `left`: calls of a sample.
+fn leave_calls(job: &mut InferredJob, left: f64, fault: &Fault) {
+    let gone = (job.samples.calls - left).max(0.0);
     let MeanSpread { mean, stdev } = job.preprocess.value;
-    job.preprocess.fix(MeanSpread { mean: (mean - saved).max(0.1 * mean), stdev }, &fault.name);
+    let rest = (mean - gone * job.samples.call_gap).max(LEAST_OWN * mean);
+    if rest < mean {
+        job.preprocess.fix(MeanSpread { mean: rest, stdev: stdev * rest / mean }, &fault.name);
+    }
+    job.samples.calls = job.samples.calls.min(left);
+}
+
+fn keep_open(job: &mut InferredJob, fault: &Fault) {
+    let bytes = job.sample_bytes.value.mean;
+    let largest = job.requests.value.sizes.iter().max().map_or(0.0, |size| *size as f64);
+    let reads = if largest >= MOST_OF_SAMPLE * bytes {
+        job.sample_bytes.fix(MeanSpread::constant(largest), &fault.name);
+        job.requests.fix(SampleRequests::default(), &fault.name);
+        job.rereads.fix(1, &fault.name);
+        1.0
+    } else {
+        job.samples.reads
+    };
+    // A seek or so remains for each read.
+    leave_calls(job, 2.0 * reads, fault);
+    job.opens.fix(0, &fault.name);
+    job.stats.fix(0, &fault.name);
+}
+
+fn read_large(job: &mut InferredJob, fault: &Fault) {
+    let large = (job.sample_bytes.value.mean / LARGE_REQUEST as f64).ceil();
+    let others = (job.samples.calls - job.samples.reads).max(0.0);
+    leave_calls(job, others + large, fault);
     job.requests.fix(SampleRequests::default(), &fault.name);
     job.transfer.fix(LARGE_REQUEST, &fault.name);
 }
@@ -162,6 +192,7 @@ fn read_large(job: &mut InferredJob, fault: &Fault) {
 fn pack(job: &mut InferredJob, fault: &Fault) {
     let samples = job.files.value.saturating_mul(job.samples_per_file.value).max(1);
     let each = PACKED_SAMPLES.min(samples);
+    leave_calls(job, 2.0 * job.samples.reads, fault);
     job.samples_per_file.fix(each, &fault.name);
     job.files.fix(samples.div_ceil(each), &fault.name);
     job.opens.fix(0, &fault.name);

@@ -1,7 +1,7 @@
 //! What a sample is in the files: its bytes, its reads, its opens, and how often the same bytes are read.
 
-use model::observed::Observed;
-use model::units::{counted, grouped};
+use model::observed::{IoCounts, Observed, ValueCounts};
+use model::units::{Nanos, counted, grouped};
 
 use super::inferred::{Inferred, MeanSpread};
 use super::job::TrainingEpochs;
@@ -27,6 +27,9 @@ pub(super) struct SampleFigures {
     pub reads: f64,
     pub opens: f64,
     pub stats: f64,
+    /// All calls on files, and seconds from one to the next within a fetch.
+    pub calls: f64,
+    pub call_gap: f64,
     /// Bytes asked for, and distinct ones of a process.
     pub asked: f64,
     pub distinct: f64,
@@ -40,6 +43,30 @@ pub(super) struct SampleFigures {
     pub variation: f64,
     /// Files are read only in part.
     pub part: f64,
+}
+
+/// Calls on files of a program that only reads.
+fn calls(epochs: &TrainingEpochs<'_>) -> f64 {
+    let kinds: [fn(&IoCounts) -> u64; 5] = [
+        |io| io.opens.count,
+        |io| io.reads.count,
+        |io| io.closes.count,
+        |io| io.seeks.count,
+        |io| io.stats.count,
+    ];
+    kinds.into_iter().map(|of| epochs.sum(|row| of(&row.io))).sum()
+}
+
+/// Mean time between calls in seconds, without the longest gap of each sample, which is work on the sample as a whole.
+fn usual_gap(gaps: &ValueCounts, samples: f64) -> f64 {
+    let mut left = gaps.count().saturating_sub(samples as u64);
+    let (kept, mut sum) = (left, 0.0);
+    for (gap, count) in gaps.bins() {
+        let taken = count.min(left);
+        sum += Nanos(gap).seconds() * taken as f64;
+        left -= taken;
+    }
+    sum / kept.max(1) as f64
 }
 
 impl SampleFigures {
@@ -74,6 +101,8 @@ impl SampleFigures {
             reads,
             opens: epochs.sum(|row| row.io.opens.count) / samples,
             stats: epochs.sum(|row| row.io.stats.count) / samples,
+            calls: calls(epochs) / samples,
+            call_gap: usual_gap(&epochs.counts(|row| &row.call_gaps), samples),
             asked,
             distinct,
             copies,

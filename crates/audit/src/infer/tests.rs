@@ -387,6 +387,27 @@ fn each_remedy_changes_its_keys() {
     }
 }
 
+/// 1000 reads of 100 bytes with 0.5 us between them, and a gap of 400 us: work on the sample as a whole, which stays.
+#[test]
+fn the_own_time_of_calls_that_go_away_goes_with_them() {
+    let job = changed(whole_files(), |row| {
+        (row.io.opens, row.io.stats) = Default::default();
+        row.io.reads = calls(1000 * SAMPLES, SAMPLES * SIZE);
+        row.read_sizes = counts(SIZE / 1000, 1000 * SAMPLES);
+        row.sample_patterns = vec![pattern(&[SIZE / 1000; 64])];
+        row.call_gaps = counts(500, 999 * SAMPLES);
+        row.call_gaps.record_n(400_000, SAMPLES);
+        row.think_times = counts(900_000, SAMPLES);
+    });
+    let time = |options: &InferOptions| -> f64 {
+        let text = written(&job, &found("tiny-reads"), options).unwrap();
+        settings(&text)["reader.preprocess_time"].parse().unwrap()
+    };
+    assert!((time(&InferOptions::default()) - 900e-6).abs() < 30e-6, "bins are 3 % wide");
+    let left = time(&without("tiny-reads"));
+    assert!((left - 400e-6).abs() < 50e-6, "{left}");
+}
+
 #[test]
 fn every_fault_is_left_out_or_refused_with_a_reason() {
     for rule in RULES.iter().filter(|rule| rule.severity != model::observed::Severity::Note) {

@@ -312,6 +312,9 @@ pub struct EpochRow {
     pub compute_times: ValueCounts,
     pub handover_times: ValueCounts,
     pub think_times: ValueCounts,
+    /// Within a fetch, from a call on data files to the next one.
+    #[serde(default)]
+    pub call_gaps: ValueCounts,
     /// Time with this number of reads in flight, by number; index 0 is no read.
     pub in_flight_ns: Vec<Nanos>,
     /// Sizes of reads in bytes: those in write windows (checkpoints) apart.
