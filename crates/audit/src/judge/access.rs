@@ -224,6 +224,9 @@ pub(super) const METADATA_BOUND: AuditRule = AuditRule {
     judge: |job, _| by_epoch(job, metadata),
 };
 
+/// Less time in calls for metadata, in seconds of an epoch, may be an accident of the scheduler.
+const LEAST_METADATA: f64 = 0.01;
+
 fn metadata(pass: &Pass<'_>) -> PassLook {
     let io = &pass.row.io;
     let Some(samples) = pass.amount().filter(|_| pass.row.samples.is_some() || !pass.kind.marks()) else {
@@ -237,7 +240,7 @@ fn metadata(pass: &Pass<'_>) -> PassLook {
     let share = ratio(meta, whole);
     let many = calls >= 5.0 && meta > read && share >= 0.1;
     let slow = calls >= 2.0 && meta > 2.0 * read && share >= 0.25 && visit < 32.0 * KIB as f64;
-    if visit >= 64.0 * KIB as f64 || !(many || slow) {
+    if visit >= 64.0 * KIB as f64 || meta < LEAST_METADATA || !(many || slow) {
         let times = format!("{} to open and describe files, {} to read", seconds(meta), seconds(read));
         return PassLook::not(share, format!("{} calls per sample; {times}.", factor(calls)));
     }

@@ -62,7 +62,7 @@ pub(super) const NO_OVERLAP: AuditRule = AuditRule {
     name: "no-overlap",
     severity: Severity::Cost,
     about: "There are no workers: the training process loads each batch itself.",
-    needs: &[Need::Calls, Need::Times, Need::Waits],
+    needs: &[Need::Calls, Need::Times],
     loss: Loss::Input,
     explained_by: &[
         "same-bytes-read-again",
@@ -81,7 +81,47 @@ pub(super) const NO_OVERLAP: AuditRule = AuditRule {
     judge: |job, _| by_epoch(job, |pass| no_overlap(job, pass)),
 };
 
+/// A loop without marks: less reading than this in a pass may be an accident of the scheduler.
+const LEAST_READING: f64 = 0.002;
+
+/// Without marks, a job that reads its files several times with one thread, and does something else in between.
+fn loop_without_overlap(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
+    if job.passes().count() < 2 {
+        return PassLook::unknown("Not observed: waits for batches.");
+    }
+    let readers = job.observed.processes.iter().filter(|process| process.data.reads.count > 0).count();
+    if readers > 1 || pass.in_flight().is_some_and(|reads| reads > 1.0) {
+        return PassLook::not(0.0, "Several processes or threads read.");
+    }
+    let (wall, reading) = (pass.wall(), pass.row.io.file_ns().seconds());
+    let (read, other) = (ratio(reading, wall), wall - reading);
+    if read <= 0.1 || reading < LEAST_READING || other <= 0.1 * wall {
+        return PassLook::not(read, format!("Reading takes {} of the time.", percent(read)));
+    }
+    let evidence = format!(
+        "One thread reads: of {} per pass over the files, {} pass in calls on files, and {} without a read.",
+        seconds(wall),
+        seconds(reading),
+        seconds(other)
+    );
+    let mut case = FaultCase::of(pass, read, evidence)
+        .figure("reading_seconds", reading)
+        .figure("other_seconds", other)
+        .certainty(Certainty::Medium)
+        .cost(reading.min(other));
+    case.explanation =
+        Some("The thread that trains reads each file itself, and does nothing else meanwhile.".to_owned());
+    case.change = Some(
+        "Read the next files in other threads or processes, for instance with a DataLoader that has 2 or more workers."
+            .to_owned(),
+    );
+    case.into()
+}
+
 fn no_overlap(job: &JudgedJob<'_>, pass: &Pass<'_>) -> PassLook {
+    if !pass.kind.marks() {
+        return loop_without_overlap(job, pass);
+    }
     if pass.workers() > 0 || !pass.kind.pytorch() {
         return PassLook::not(0.0, "Batches are loaded by workers or threads.");
     }

@@ -176,6 +176,9 @@ pub(super) const IMPORT_STORM: AuditRule = AuditRule {
     judge: |job, _| by_rank(job, imports),
 };
 
+/// Seconds: workers that import little more than the framework are near this.
+const LONG_START: f64 = 0.5;
+
 fn imports(rank: &JudgedRank<'_>) -> PassLook {
     let rows = rank.passes.iter().flat_map(|pass| &pass.row.workers).filter(|row| row.started);
     let storms = rows.filter(|row| row.code_opens > 200);
@@ -183,7 +186,7 @@ fn imports(rank: &JudgedRank<'_>) -> PassLook {
         return PassLook::not(0.0, "No worker opened more than 200 files of code.");
     };
     let start = row.start_ns.unwrap_or_default().seconds();
-    if start <= 1.0 {
+    if start <= LONG_START {
         let opens = grouped(row.code_opens);
         return PassLook::not(
             start,

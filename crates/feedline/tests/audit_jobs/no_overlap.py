@@ -29,15 +29,15 @@ def main():
     size = job.draw("size", 1_500_000, 2_500_000)
     batch = job.draw("batch", 2, 4)
     epochs = job.draw("epochs", 3, 4)
-    seconds = job.draw("compute", 0.002, 0.004)
+    seconds = job.draw("compute", 0.0005, 0.001)
     options = {"batch_size": batch}
     if not job.faulty:
         job.set("kind", sound)
         if sound == "small files":
-            size, seconds = size // 100, job.set("compute", 4 * seconds)
+            size, seconds = size // 100, job.set("compute", 16 * seconds)
         else:
             options.update(num_workers=2, persistent_workers=True)
-            seconds = job.set("compute", 3 * seconds)
+            seconds = job.set("compute", 12 * seconds)
     job.begin(lambda: draw.write_files(job.path("train"), [size] * files))
     dataset = Volumes(draw.paths(job.path("train")))
     if kind == "loop" and job.faulty:
