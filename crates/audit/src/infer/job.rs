@@ -244,7 +244,7 @@ fn batch(epochs: &TrainingEpochs<'_>) -> Inferred<u64> {
 fn au_target(epochs: &TrainingEpochs<'_>) -> Inferred<f64> {
     let (compute, wall) = (epochs.sum(|row| row.compute_ns.0), epochs.sum(|row| row.wall_ns().0));
     let au = if wall > 0.0 { (compute / wall).clamp(0.0, 1.0) } else { 0.0 };
-    let text = format!("measured: the job computed {:.1} % of the time; 0.9 of it", 100.0 * au);
+    let text = format!("measured: the job computed {:.1} % of the time; {SAME_AU} of it", 100.0 * au);
     Inferred::likely((1000.0 * SAME_AU * au).floor() / 1000.0, text)
 }
 

@@ -479,7 +479,7 @@ fn hanging(rank: &JudgedRank<'_>) -> PassLook {
     };
     let (seconds, threads) = (process.idle_ns.seconds(), process.parent_threads.unwrap_or(0));
     let waited = rank.passes.iter().map(|pass| pass.row.blocked_all_ns.seconds()).fold(0.0, f64::max);
-    // A worker that is ahead is idle as well, but nobody waits for it.
+    // A worker that is ahead is idle as well, but the rank does not wait for it.
     let failed = rank.passes.iter().any(|pass| !pass.row.complete);
     let left = process.data.reads.count == 0 && failed;
     let limit = if failed { IDLE_BEFORE_FAILURE } else { IDLE_SECONDS };

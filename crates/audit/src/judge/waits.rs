@@ -398,7 +398,7 @@ fn convoy(pass: &Pass<'_>) -> PassLook {
     if pass.workers() < 3 || groups < 4 {
         return PassLook::not(0.0, "There are fewer than three workers, or too few batches.");
     }
-    // Handing over takes time as well, and nobody is late for it.
+    // Handing over takes time as well, and is no delay of loading.
     let handed = pass.row.handover_times.quantile(0.5).unwrap_or(0);
     let long = pass.row.wait_times.max().is_some_and(|most| most > handed);
     if share <= 0.6 || wait <= WAITS || !long {

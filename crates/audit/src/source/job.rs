@@ -77,7 +77,7 @@ impl Forwarding {
         RECEIVER.store(pid, SeqCst);
         let early = EARLY.swap(0, SeqCst);
         for signal in FORWARDED.into_iter().filter(|signal| early & (1 << signal) != 0) {
-            // SAFETY: the process is a child that nobody has waited for.
+            // SAFETY: the process is a child that is not reaped yet.
             unsafe { libc::kill(pid, signal) };
         }
     }

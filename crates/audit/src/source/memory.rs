@@ -50,7 +50,7 @@ pub(super) fn memory_file(name: &std::ffi::CStr, flags: libc::c_uint) -> io::Res
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor with no other owner.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 

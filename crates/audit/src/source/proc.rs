@@ -18,7 +18,7 @@ pub(super) struct Stat {
     pub(super) cpu_ns: u64,
     /// When it started. With its number, it identifies a process.
     pub(super) started: u64,
-    /// The signal that ended it; known of a process that nobody has waited for.
+    /// The signal that ended it; known while the process is not reaped.
     pub(super) signal: Option<i32>,
 }
 

@@ -101,7 +101,7 @@ impl Sampler {
         let (at_end, sampled) = channel();
         let mut worker = SamplerThread::new(origin, Arc::clone(&shared));
         std::thread::spawn(move || {
-            // Nobody waits for it any more if it took too long.
+            // The receiver is gone if this took too long.
             let _ = at_end.send(worker.run(&sender));
         });
         Sampler { shared, samples, sampled }
@@ -187,7 +187,7 @@ impl SamplerThread {
             let sample = self.sample(request.sample);
             let took = clock::thread_cpu().saturating_sub(begin);
             wait_ns = INTERVAL_NS.max(took.saturating_mul(PAUSE));
-            // Nobody receives it any more if the job could not be started.
+            // The receiver is gone if the job could not be started.
             let _ = samples.send(sample);
             if request.stop {
                 self.sampled.running = self.running();

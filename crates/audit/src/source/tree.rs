@@ -38,7 +38,7 @@ pub(super) struct Tree {
     foreign: HashSet<u32>,
     scans: u64,
     vanished: Vec<Vanished>,
-    /// Counts of processes that nobody has waited for.
+    /// Counts of processes that are not reaped yet.
     lost: IoBytes,
     most: Option<IoBytes>,
 }
