@@ -454,11 +454,11 @@ fn a_metrics_file_on_a_full_disk_changes_nothing_in_the_run() {
     assert_eq!(dir.read("code-refused").trim(), "3", "{}", dir.read("refused"));
 }
 
-/// Every metric of the table is in docs/live.md, and the other way round.
+/// Every metric of the table is in docs/guides/live.md, and the other way round.
 #[test]
 fn the_documentation_has_the_metrics_of_the_code() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = fs::read_to_string(root.join("docs/live.md")).unwrap();
+    let page = fs::read_to_string(root.join("docs/guides/live.md")).unwrap();
     let listed: Vec<&str> = page.lines().filter(|line| line.starts_with("| `feedline_")).collect();
     let expected: Vec<String> = ::report::openmetrics::FAMILIES
         .iter()

@@ -420,9 +420,9 @@ fn garbage_is_not_summarised() {
 /// The table of operations in the documentation is that of the code.
 #[test]
 fn the_documentation_has_every_operation() {
-    let page = include_str!("../../../docs/traces.md");
+    let page = include_str!("../../../docs/guides/traces.md");
     let rows: Vec<String> = SpanKind::all()
         .map(|kind| format!("| `{}` | {} | {} |", kind.name(), kind.category(), kind.meaning()))
         .collect();
-    assert!(page.contains(&rows.join("\n")), "docs/traces.md should have:\n{}", rows.join("\n"));
+    assert!(page.contains(&rows.join("\n")), "docs/guides/traces.md should have:\n{}", rows.join("\n"));
 }

@@ -283,11 +283,11 @@ pub trait Format: Send + Sync + Debug {
 pub struct FormatKind {
     /// The value of `dataset.format`.
     pub name: &'static str,
-    /// The layout of a file, for docs/formats.md.
+    /// The layout of a file, for docs/reference/formats.md.
     layout: &'static str,
     /// The values of `dataset.compression` that it supports, except `none`.
     pub compressions: &'static [&'static str],
-    /// The files of other programs that it reads, for docs/formats.md.
+    /// The files of other programs that it reads, for docs/reference/formats.md.
     existing: &'static str,
     /// Common suffixes of file names other than the format's name, with the dot.
     other_suffixes: &'static [&'static str],
@@ -318,7 +318,7 @@ impl FormatKind {
         std::iter::once(format!(".{}", self.name)).chain(others)
     }
 
-    /// Its row of the table in docs/formats.md.
+    /// Its row of the table in docs/reference/formats.md.
     fn documented(&self) -> String {
         let FormatKind { name, layout, compressions, existing, .. } = self;
         let compressions: Vec<String> = compressions.iter().map(|word| format!("`{word}`")).collect();
@@ -347,7 +347,7 @@ pub fn names() -> String {
     KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")
 }
 
-/// The table of docs/formats.md.
+/// The table of docs/reference/formats.md.
 pub fn table() -> String {
     let head = "| format | layout of a file | compression when written | also reads |\n|---|---|---|---|\n";
     KINDS.iter().map(FormatKind::documented).fold(head.to_owned(), |table, row| table + &row)
@@ -407,16 +407,16 @@ mod tests {
 
     #[test]
     fn the_docs_describe_every_format() {
-        let docs = include_str!("../../../docs/formats.md");
+        let docs = include_str!("../../../docs/reference/formats.md");
         let table = table();
-        assert!(docs.contains(&table), "docs/formats.md should have this table:\n\n{table}");
+        assert!(docs.contains(&table), "docs/reference/formats.md should have this table:\n\n{table}");
         let (_, access) = docs.split_once("| format | `framework` | `extent` |\n").unwrap();
         let (access, _) = access.split_once("\n\n").unwrap();
         let described: Vec<&str> = access.lines().filter_map(|row| row.split('|').nth(1)).collect();
         for kind in KINDS.iter().filter(|kind| plain(kind.name).unwrap().holds_samples()) {
             let named = |cell: &&str| cell.split(',').any(|name| name.trim() == kind.name);
             let rows = described.iter().filter(|cell| named(cell)).count();
-            assert_eq!(rows, 1, "the access patterns of {} need one row in docs/formats.md", kind.name);
+            assert_eq!(rows, 1, "the access patterns of {} need one row in docs/reference/formats.md", kind.name);
         }
     }
 

@@ -1,5 +1,5 @@
 //! Live figures as text for Prometheus and other collectors: OpenMetrics 1.0, and the older text format 0.0.4, which
-//! node exporters read from files. The table [`FAMILIES`] has every metric; docs/live.md repeats it.
+//! node exporters read from files. The table [`FAMILIES`] has every metric; docs/guides/live.md repeats it.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
 //! The registry of backends, and how a user names one: `posix`, `uring`, `sim:hdd`. Look-up, help, suggestions, the
-//! table of docs/stores.md, checkpoint tiers and conformance tests all come from its rows. The facts about a backend
+//! table of docs/reference/stores.md, checkpoint tiers and conformance tests all come from its rows. The facts about a backend
 //! that a plan needs are determined in one place, [`Selection::plan`].
 
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Backend {
         joined(self.name, self.arguments)
     }
 
-    /// Its row of the table in docs/stores.md.
+    /// Its row of the table in docs/reference/stores.md.
     fn documented(&self, registry: Registry) -> String {
         let selected =
             registry.select(self.example, Mode::default()).map(|selection| selection.capabilities());
@@ -164,7 +164,7 @@ impl Registry {
 
     /// The help of a flag that selects a store.
     pub fn help(self, what: &str, default: &str) -> String {
-        format!("{what}: {}; see docs/stores.md [default: {default}]", self.listed(|_| true))
+        format!("{what}: {}; see docs/reference/stores.md [default: {default}]", self.listed(|_| true))
     }
 
     /// The backends that can hold checkpoints.
@@ -182,7 +182,7 @@ impl Registry {
         self.listed(bypasses)
     }
 
-    /// The table of docs/stores.md.
+    /// The table of docs/reference/stores.md.
     pub fn table(self) -> String {
         let head = "| store | what it does | threads | page cache | checkpoints |\n|---|---|---|---|---|\n";
         let rows = self.rows.iter().map(|backend| backend.documented(self));

@@ -123,11 +123,11 @@ fn it_passes_the_conformance_tests_of_checkpoint_tiers() {
 
 #[test]
 fn it_is_in_help_messages_and_docs() {
-    let docs = include_str!("../../../docs/stores.md");
+    let docs = include_str!("../../../docs/reference/stores.md");
     let row = "| `trial` | reads with the standard library | one per reader | used | yes |\n";
     let table = BACKENDS.table();
     registry::texts(longer(), &docs.replace(&table, &format!("{table}{row}")));
     let undocumented = std::panic::catch_unwind(|| registry::texts(longer(), docs)).unwrap_err();
     let message = undocumented.downcast_ref::<String>().unwrap();
-    assert!(message.contains("docs/stores.md should have this table") && message.contains(row), "{message}");
+    assert!(message.contains("docs/reference/stores.md should have this table") && message.contains(row), "{message}");
 }

@@ -1,5 +1,5 @@
 //! Environment variables that change a run through `dlio_benchmark`: those of DLIO that set a key of the workload, and
-//! feedline's own. docs/dlio.md lists all variables.
+//! feedline's own. docs/guides/dlio.md lists all variables.
 
 use model::spec::{CHECKPOINT_SCHEME, CheckpointScheme, Override};
 use serde::{Deserialize, Serialize};

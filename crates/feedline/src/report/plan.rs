@@ -278,7 +278,7 @@ impl TrainingSections<'_> {
         ]
     }
 
-    /// How batches are fetched and prepared; docs/loaders.md has diagrams.
+    /// How batches are fetched and prepared; docs/reference/loaders.md has diagrams.
     fn loader_lines(&self) -> Vec<(String, String)> {
         let (loader, batch) = (&self.plan.loader, self.plan.train.shards.batch);
         let takes = match (loader.discipline, loader.chunk_samples >= batch) {

@@ -1,5 +1,5 @@
 //! How each rank's batches are fetched and prepared: DLIO's `data_loader` as numbers for a single scheduler. All
-//! differences between the four disciplines are here; docs/loaders.md has diagrams.
+//! differences between the four disciplines are here; docs/reference/loaders.md has diagrams.
 
 use serde::{Deserialize, Serialize};
 

@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_docs_have_a_row_for_every_difference() {
-        let page = include_str!("../../../../docs/dlio.md");
+        let page = include_str!("../../../../docs/guides/dlio.md");
         let (_, table) = page.split_once("| what | DLIO | feedline | DLIO's behaviour with |").unwrap();
         let rows: Vec<&str> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
         let by = |row: &&str| row.rsplit('|').nth(1).unwrap().trim().to_owned();

@@ -561,19 +561,19 @@ fn documented<'a>(page: &'a str, head: &str) -> Vec<&'a str> {
 
 #[test]
 fn the_docs_list_every_rule_in_the_order_of_a_verdict() {
-    let training = documented(include_str!("../../../../docs/results.md"), "| rule | passes if |");
+    let training = documented(include_str!("../../../../docs/reference/results.md"), "| rule | passes if |");
     let of_training = RULES.iter().filter(|rule| {
         matches!(
             rule.applies,
             RuleScope::Always | RuleScope::Training | RuleScope::Cluster | RuleScope::Objects
         )
     });
-    assert_eq!(training, of_training.map(|rule| rule.name).collect::<Vec<_>>(), "docs/results.md");
-    let checkpoints = documented(include_str!("../../../../docs/checkpoints.md"), "| rule | fails if |");
+    assert_eq!(training, of_training.map(|rule| rule.name).collect::<Vec<_>>(), "docs/reference/results.md");
+    let checkpoints = documented(include_str!("../../../../docs/guides/checkpoints.md"), "| rule | fails if |");
     for rule in RULES.iter().filter(|rule| rule.applies == RuleScope::Checkpoints) {
-        assert!(checkpoints.contains(&rule.name), "docs/checkpoints.md has no row for {}", rule.name);
+        assert!(checkpoints.contains(&rule.name), "docs/guides/checkpoints.md has no row for {}", rule.name);
     }
     for name in checkpoints {
-        assert!(RULES.iter().any(|rule| rule.name == name), "docs/checkpoints.md: there is no rule {name}");
+        assert!(RULES.iter().any(|rule| rule.name == name), "docs/guides/checkpoints.md: there is no rule {name}");
     }
 }

@@ -672,7 +672,7 @@ fn variables_can_ask_for_requests_without_a_signature() {
 #[test]
 fn every_variable_is_documented() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let docs = std::fs::read_to_string(folder.join("../../docs/objects.md")).unwrap();
+    let docs = std::fs::read_to_string(folder.join("../../docs/guides/objects.md")).unwrap();
     let is_part = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     let documented: Vec<&str> = docs.split(|c: char| !is_part(c)).collect();
     let mut count = 0;
@@ -680,7 +680,7 @@ fn every_variable_is_documented() {
         let code = std::fs::read_to_string(folder.join("src/objects").join(file)).unwrap();
         let is_variable = |text: &&str| text.len() > 3 && text.chars().all(is_part);
         for name in code.split('"').filter(is_variable) {
-            assert!(documented.contains(&name), "docs/objects.md does not name {name}, which {file} reads");
+            assert!(documented.contains(&name), "docs/guides/objects.md does not name {name}, which {file} reads");
             count += 1;
         }
     }

@@ -97,7 +97,7 @@ pub fn texts(registry: Registry, documented: &str) {
         assert_eq!(registry.for_checkpoints().contains(&backend.syntax()), backend.tier.is_some());
     }
     let table = registry.table();
-    assert!(documented.contains(&table), "docs/stores.md should have this table:\n\n{table}");
+    assert!(documented.contains(&table), "docs/reference/stores.md should have this table:\n\n{table}");
 }
 
 #[cfg(test)]
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn every_backend_is_in_help_messages_and_docs() {
-        texts(BACKENDS, include_str!("../../../../docs/stores.md"));
+        texts(BACKENDS, include_str!("../../../../docs/reference/stores.md"));
     }
 
     /// The names in the first column of a table, below its head.
@@ -127,11 +127,11 @@ mod tests {
     #[test]
     fn the_docs_describe_every_backend_in_detail() {
         let all: Vec<String> = BACKENDS.rows.iter().map(Backend::syntax).collect();
-        let stores = include_str!("../../../../docs/stores.md");
-        assert_eq!(documented(stores, "| backend | what it does | use it for |"), all, "docs/stores.md");
+        let stores = include_str!("../../../../docs/reference/stores.md");
+        assert_eq!(documented(stores, "| backend | what it does | use it for |"), all, "docs/reference/stores.md");
         let tiers = BACKENDS.rows.iter().filter(|backend| backend.tier.is_some());
         let tiers: Vec<String> = tiers.map(Backend::syntax).collect();
-        let checkpoints = include_str!("../../../../docs/checkpoints.md");
-        assert_eq!(documented(checkpoints, "| backend | writes |"), tiers, "docs/checkpoints.md");
+        let checkpoints = include_str!("../../../../docs/guides/checkpoints.md");
+        assert_eq!(documented(checkpoints, "| backend | writes |"), tiers, "docs/guides/checkpoints.md");
     }
 }

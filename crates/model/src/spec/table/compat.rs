@@ -1,5 +1,5 @@
 //! Keys of `compat`: whose behaviour a run has where feedline deliberately differs from DLIO. `spec/compat.rs` resolves
-//! them; docs/dlio.md lists the differences.
+//! them; docs/guides/dlio.md lists the differences.
 
 use super::super::names::Semantics;
 use super::super::schema::KeyStatus::Used;
