@@ -19,6 +19,7 @@ use crate::commands::Command;
 use crate::exit::Exit;
 use crate::report::layout;
 use crate::terminal;
+use crate::version;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,7 +48,8 @@ fn after_help() -> String {
 
 /// Measures the storage that feeds deep-learning accelerators.
 #[derive(Debug, Parser)]
-#[command(name = "feedline", version, after_help = after_help(), term_width = terminal::help_columns())]
+#[command(name = "feedline", version = version::SHORT)]
+#[command(after_help = after_help(), term_width = terminal::help_columns())]
 pub(crate) struct Cli {
     /// Colour verdicts, errors and warnings: auto (on a terminal, unless NO_COLOR is set), always or never
     #[arg(

@@ -49,6 +49,8 @@ mod completions;
 mod damage;
 // DLIO's command lines and result folders, under the name dlio_benchmark.
 mod dlio;
+// The facts of --version, and checks of hosts and folders.
+mod doctor;
 // Each planned sample is delivered once, whatever the shape of the run.
 mod exactly_once;
 // Experiments from the literature, on simulated devices.

@@ -8,6 +8,7 @@ pub(crate) mod catalog;
 pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod dlio;
+pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod infer;
 pub(crate) mod inspect;
@@ -132,6 +133,8 @@ commands! {
     Mlperf: mlperf, MlperfFlags, action;
     /// Run DLIO's command lines: feedline under the name dlio_benchmark
     Dlio: dlio, DlioFlags, wait, network;
+    /// Check what this host and its folders offer: kernel, limits, libraries, O_DIRECT, page cache
+    Doctor: doctor, DoctorFlags, wait;
     /// List the built-in workloads, or print one as YAML
     Workloads: workloads, WorkloadsFlags;
     /// Print a completion script for a shell

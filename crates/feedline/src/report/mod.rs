@@ -5,6 +5,7 @@ pub(crate) mod audit;
 pub(crate) mod capacity;
 pub(crate) mod checkpoints;
 pub(crate) mod compare;
+pub(crate) mod doctor;
 pub(crate) mod folder;
 pub(crate) mod hosts;
 mod json;

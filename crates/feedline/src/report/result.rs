@@ -19,6 +19,7 @@ use serde_json::{Map, Value, json};
 
 use super::checkpoints::CheckpointReport;
 use super::nodes::NodesReport;
+use crate::version;
 
 /// The peak resident memory of the process. It is read when it is first needed: when the summary is written, after the
 /// larger files of the result.
@@ -194,6 +195,7 @@ impl Outcome<'_> {
         let training = self.plan.training.as_ref();
         FeedlineObject {
             version: env!("CARGO_PKG_VERSION"),
+            commit: version::COMMIT,
             workload: &self.plan.workload,
             command: &self.command,
             plan_digest: self.plan.digest(),
@@ -330,6 +332,7 @@ fn measured(metric: Map<String, Value>) -> Map<String, Value> {
 #[derive(Serialize)]
 struct FeedlineObject<'a> {
     version: &'static str,
+    commit: &'static str,
     workload: &'a str,
     command: &'a str,
     plan_digest: String,
