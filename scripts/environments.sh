@@ -18,6 +18,6 @@ make_environment() {
         rm -rf "$folder"
         python3 -m venv "$folder"
     fi
-    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --constraint scripts/constraints.txt "$@"
     printf '%s\n' "$wanted" >"$stamp"
 }
