@@ -243,7 +243,9 @@ fn every_planted_fault_is_found() {
             bash(&dir, &format!("cd r && {edit} && ! git diff --quiet && git commit -qam faulty")).exits(0);
         }
         bash(&dir, PACKAGES).exits(0);
-        bash(&dir, &format!("cd r && {damage}")).exits(0);
+        if !damage.is_empty() {
+            bash(&dir, &format!("cd r && {damage}")).exits(0);
+        }
         let done = bash(&dir, "r/scripts/release-check 0.2.0").exits(1).prints(message);
         let done = done.says("0.2.0 cannot be released");
         assert_eq!(faulty(&done), [check], "{edit}{damage}\n{}", done.stdout);
