@@ -38,9 +38,9 @@ program=feedline-0.2.0-x86_64-unknown-linux-gnu/bin/feedline
 printf '#!/bin/sh\necho "feedline 0.2.0 (%s 2025-01-02)"\n' "$(git rev-parse --short=12 HEAD)" >"$program"
 tar -czf feedline-0.2.0-x86_64-unknown-linux-gnu.tar.gz "${program%%/*}"
 rm -r "${program%%/*}"
-touch feedline-0.2.0-py3-none-manylinux_2_17_x86_64.whl feedline_0.2.0_amd64.deb feedline-0.2.0.cdx.json \
-    THIRD-PARTY-LICENSES.txt
+touch feedline-0.2.0-py3-none-manylinux_2_17_x86_64.whl feedline_0.2.0_amd64.deb feedline-0.2.0.cdx.json
 sha256sum -- * >SHA256SUMS
+touch THIRD-PARTY-LICENSES.txt
 "#;
 
 /// A fault: the command that plants it before the commit, the one that plants it after the packages were made, the
@@ -169,12 +169,17 @@ const FAULTS: [Fault; 29] = [
         "packages",
         "cdx.json has another sum than in SHA256SUMS",
     ),
-    Fault("", "touch target/packages/more", "packages", "target/packages/more is not in SHA256SUMS"),
+    Fault(
+        "",
+        "touch target/packages/feedline_0.1.0_amd64.deb",
+        "packages",
+        "target/packages/feedline_0.1.0_amd64.deb is not in SHA256SUMS",
+    ),
     Fault("", "git commit -q --allow-empty -m later", "packages", "its program was built from"),
     Fault(
         "",
         "cd target/packages && tar -xzf *.gz && sed -i s/0.2.0/0.1.0/ */bin/feedline && tar -czf *.gz */bin && rm -r */ && \
-         sha256sum $(ls | grep -v SUMS) >SHA256SUMS",
+         sha256sum feed* >SHA256SUMS",
         "packages",
         "its program is 'feedline 0.1.0 (",
     ),
@@ -318,4 +323,22 @@ fn the_oldest_compiler_is_the_same_in_all_files() {
         }
     }
     assert!(found >= 5, "only {found} places name the oldest compiler");
+}
+
+#[test]
+fn the_tests_that_documents_name_exist() {
+    let modules = fs::read_to_string(root().join("crates/feedline/tests/main.rs")).unwrap();
+    let mut found = 0;
+    for page in ["CONTRIBUTING.md", "RELEASING.md", "SECURITY.md"] {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        for rest in text.split("scripts/test ").skip(1) {
+            let name = rest.split("::").next().unwrap();
+            if name.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
+                found += 1;
+                // The models of the engine are the one exception: unit tests of another crate.
+                assert!(name == "models" || modules.contains(&format!("\nmod {name};\n")), "{page}: {name}");
+            }
+        }
+    }
+    assert!(found > 5, "only {found} tests are named");
 }
