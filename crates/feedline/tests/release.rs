@@ -296,7 +296,7 @@ fn the_oldest_compiler_is_the_same_in_all_files() {
         .into_iter()
         .map(|name| root().join(name))
         .collect();
-    let mut take = |folder: &str, ending: &str, into: &mut Vec<PathBuf>| {
+    let take = |folder: &str, ending: &str, into: &mut Vec<PathBuf>| {
         walk(&root().join(folder), &mut |path| {
             into.extend(path.to_str().is_some_and(|name| name.ends_with(ending)).then(|| path.to_owned()));
         });
