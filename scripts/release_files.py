@@ -19,6 +19,7 @@ MANIFEST_VERSION = re.compile(r'^version = "(.*)"$', re.MULTILINE)
 LOCK_VERSION = re.compile(r'^name = "(feedline(?:-[a-z]+)?)"\nversion = "(.*)"$', re.MULTILINE)
 CITATION_VERSION = re.compile(r"^version: (.*)$", re.MULTILINE)
 CITATION_DATE = re.compile(r'^date-released: "(.*)"$', re.MULTILINE)
+TOPIC = re.compile(r"^(### .*)$", re.MULTILINE)
 HEADING = re.compile(r"^## (.*)$", re.MULTILINE)
 
 
@@ -32,6 +33,16 @@ def sections(changelog):
     """The sections of a change log as (heading, text) in their order, without the title."""
     parts = HEADING.split(changelog)[1:]
     return [(heading.strip(), text.strip("\n")) for heading, text in zip(parts[::2], parts[1::2])]
+
+
+def joined(text):
+    """The text of a section in which every topic, `### ...`, occurs once, at its first place."""
+    start, *parts = TOPIC.split(text)
+    topics = {}
+    for heading, lines in zip(parts[::2], parts[1::2]):
+        topics.setdefault(heading.rstrip(), []).append(lines.strip("\n"))
+    blocks = [start.strip("\n")] + ["\n\n".join([heading, "\n".join(filter(None, lines))]) for heading, lines in topics.items()]
+    return "\n\n".join(filter(None, blocks))
 
 
 def dated(version, changelog):

@@ -230,9 +230,9 @@ fn a_version_is_cut_checked_and_tagged() {
 fn a_version_that_has_no_tag_can_be_cut_again() {
     let dir = Dir::new();
     bash(&dir, REPOSITORY).exits(0);
-    bash(&dir, "cd r && sed -i 's/^## Unreleased/&\\n\\n- Late./' CHANGELOG.md && scripts/release-cut 0.2.0 --date 2025-01-03")
+    bash(&dir, "cd r && sed -i 's/^## Unreleased/&\\n\\n### Writing\\n\\n- It writes.\\n\\n### Reading\\n\\n- Late./' CHANGELOG.md && scripts/release-cut 0.2.0 --date 2025-01-03")
         .exits(0);
-    let expected = "## Unreleased\n\n## 0.2.0 - 2025-01-03\n\n- Late.\n\n### Reading\n";
+    let expected = "## Unreleased\n\n## 0.2.0 - 2025-01-03\n\n### Writing\n\n- It writes.\n\n### Reading\n\n- Late.\n- It reads.\n\n## 0.1.0";
     assert!(dir.read("r/CHANGELOG.md").contains(expected), "{}", dir.read("r/CHANGELOG.md"));
     assert!(dir.read("r/CITATION.cff").contains("date-released: \"2025-01-03\""));
 }
