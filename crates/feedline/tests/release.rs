@@ -12,13 +12,15 @@ use crate::util::{Dir, Done, walk};
 const REPOSITORY: &str = r###"
 set -euo pipefail
 mkdir -p r/crates/audit/preload r/fuzz r/scripts
-for file in .gitignore Cargo.toml Cargo.lock CITATION.cff crates/audit/preload/Cargo.toml crates/audit/preload/Cargo.lock \
-    fuzz/Cargo.lock scripts/release-check scripts/release-cut scripts/release_files.py; do
+for file in .gitignore Cargo.toml Cargo.lock CITATION.cff crates/audit/preload/Cargo.toml \
+    crates/audit/preload/Cargo.lock fuzz/Cargo.lock scripts/release-check scripts/release-cut scripts/release_files.py
+do
     cp "$ROOT/$file" "r/$file"
 done
 printf '#!/bin/sh\necho checked\n' >r/scripts/policy
 chmod +x r/scripts/policy
-printf '# Changelog\n\n## Unreleased\n\n### Reading\n\n- It reads.\n\n## 0.1.0 - 2024-05-06\n\n- The first one.\n' >r/CHANGELOG.md
+printf '# Changelog\n\n## Unreleased\n\n### Reading\n\n- It reads.\n\n' >r/CHANGELOG.md
+printf '## 0.1.0 - 2024-05-06\n\n- The first one.\n' >>r/CHANGELOG.md
 cd r
 git init -q -b main
 git add -A
@@ -100,7 +102,7 @@ const FAULTS: [Fault; 29] = [
         "there is no section `## 0.2.0 - DATE`",
     ),
     Fault(
-        "sed -i 's/^## 0.2.0 - .*/## 0.2.0/; ' CHANGELOG.md; sed -i 's/^date-released.*/date-released: \"\"/' CITATION.cff",
+        "sed -i 's/^## 0.2.0 - .*/## 0.2.0/' CHANGELOG.md; sed -i '/^date-released/s/2.*/\"/' CITATION.cff",
         "",
         "changelog",
         "the section 0.2.0 has no date of the form 2026-11-19: ''",
@@ -178,8 +180,8 @@ const FAULTS: [Fault; 29] = [
     Fault("", "git commit -q --allow-empty -m later", "packages", "its program was built from"),
     Fault(
         "",
-        "cd target/packages && tar -xzf *.gz && sed -i s/0.2.0/0.1.0/ */bin/feedline && tar -czf *.gz */bin && rm -r */ && \
-         sha256sum feed* >SHA256SUMS",
+        "cd target/packages && tar -xzf *.gz && sed -i s/0.2.0/0.1.0/ */bin/feedline && tar -czf *.gz */bin && \
+         rm -r */ && sha256sum feed* >SHA256SUMS",
         "packages",
         "its program is 'feedline 0.1.0 (",
     ),
@@ -230,9 +232,11 @@ fn a_version_is_cut_checked_and_tagged() {
 fn a_version_that_has_no_tag_can_be_cut_again() {
     let dir = Dir::new();
     bash(&dir, REPOSITORY).exits(0);
-    bash(&dir, "cd r && sed -i 's/^## Unreleased/&\\n\\n### Writing\\n\\n- It writes.\\n\\n### Reading\\n\\n- Late./' CHANGELOG.md && scripts/release-cut 0.2.0 --date 2025-01-03")
-        .exits(0);
-    let expected = "## Unreleased\n\n## 0.2.0 - 2025-01-03\n\n### Writing\n\n- It writes.\n\n### Reading\n\n- Late.\n- It reads.\n\n## 0.1.0";
+    let late = "## Unreleased\n\n### Writing\n\n- It writes.\n\n### Reading\n\n- Late.";
+    dir.write("r/CHANGELOG.md", dir.read("r/CHANGELOG.md").replace("## Unreleased", late));
+    bash(&dir, "r/scripts/release-cut 0.2.0 --date 2025-01-03").exits(0);
+    let expected = "## Unreleased\n\n## 0.2.0 - 2025-01-03\n\n### Writing\n\n- It writes.\n\n\
+                    ### Reading\n\n- Late.\n- It reads.\n\n## 0.1.0";
     assert!(dir.read("r/CHANGELOG.md").contains(expected), "{}", dir.read("r/CHANGELOG.md"));
     assert!(dir.read("r/CITATION.cff").contains("date-released: \"2025-01-03\""));
 }
