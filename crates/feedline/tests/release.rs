@@ -11,7 +11,8 @@ use crate::util::{Dir, Done, walk};
 /// stand-in, because the real one installs tools. Cuts 0.2.0 and commits it.
 const REPOSITORY: &str = r###"
 set -euo pipefail
-mkdir -p r/crates/audit/preload r/fuzz r/scripts
+mkdir -p r/crates/audit/preload r/crates/feedline/tests/data/0.1.0 r/fuzz r/scripts
+echo 1 >r/crates/feedline/tests/data/0.1.0/result
 for file in .gitignore Cargo.toml Cargo.lock CITATION.cff crates/audit/preload/Cargo.toml \
     crates/audit/preload/Cargo.lock fuzz/Cargo.lock scripts/release-check scripts/release-cut scripts/release_files.py
 do
@@ -25,8 +26,11 @@ cd r
 git init -q -b main
 git add -A
 git commit -qm first
+git tag v0.1.0
+cp -r crates/feedline/tests/data/0.1.0 crates/feedline/tests/data/0.2.0
 scripts/release-cut 0.2.0 --date 2025-01-02
-git commit -qam "release: 0.2.0"
+git add -A
+git commit -qm "release: 0.2.0"
 "###;
 
 /// Makes stand-ins for the packages of the commit in `r`. The program is a script.
@@ -49,7 +53,7 @@ touch THIRD-PARTY-LICENSES.txt
 /// check that finds it, and a part of the message.
 struct Fault(&'static str, &'static str, &'static str, &'static str);
 
-const FAULTS: [Fault; 29] = [
+const FAULTS: [Fault; 31] = [
     Fault("", "echo >>Cargo.toml", "tree", "not committed: Cargo.toml"),
     Fault("", "touch new", "tree", "not committed: new"),
     Fault(
@@ -142,6 +146,18 @@ const FAULTS: [Fault; 29] = [
         "",
         "citation",
         "date-released is 2025-01-03, not 2025-01-02",
+    ),
+    Fault(
+        "rm -r crates/feedline/tests/data/0.2.0",
+        "",
+        "corpus",
+        "crates/feedline/tests/data/0.2.0 is missing; scripts/corpus makes it",
+    ),
+    Fault(
+        "echo 2 >crates/feedline/tests/data/0.1.0/result",
+        "",
+        "corpus",
+        "crates/feedline/tests/data/0.1.0 differs from that of the tag v0.1.0",
     ),
     Fault("", "git tag v0.2.0", "tag", "the tag v0.2.0 exists already"),
     Fault("", "git tag v0.10.0", "tag", "0.2.0 is older than the tag v0.10.0"),
