@@ -117,6 +117,8 @@ mod reads;
 mod power;
 // Command lines of published MLPerf Storage runs, and the sizes that were published with them.
 mod published;
+// Versions are cut and checked before a release, and the oldest compiler is the same everywhere.
+mod release;
 // Commands that feedline suggests: a shell runs them as they are printed.
 mod remedies;
 // Pages of results in a real browser, and of folders that are damaged or of other programs.

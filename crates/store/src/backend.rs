@@ -1,6 +1,6 @@
 //! The registry of backends, and how a user names one: `posix`, `uring`, `sim:hdd`. Look-up, help, suggestions, the
-//! table of docs/reference/stores.md, checkpoint tiers and conformance tests all come from its rows. The facts about a backend
-//! that a plan needs are determined in one place, [`Selection::plan`].
+//! table of docs/reference/stores.md, checkpoint tiers and conformance tests all come from its rows. The facts about a
+//! backend that a plan needs are determined in one place, [`Selection::plan`].
 
 use std::sync::Arc;
 
