@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::util::Dir;
 
 /// What was typed, and words that must and must not be offered.
-const CASES: [(&str, &[&str], &str); 10] = [
+const CASES: [(&str, &[&str], &str); 11] = [
     ("run unet3d_", &["unet3d_b200", "unet3d_h100"], "demo"),
     ("plan dem", &["demo"], "default"),
     ("workloads llama3_", &["llama3_8b"], "demo"),
@@ -15,6 +15,7 @@ const CASES: [(&str, &[&str], &str); 10] = [
     ("catalog data --set storage.", &["storage.anonymous=", "storage.proxy="], "storage.store="),
     ("sweep demo --over ran", &["ranks="], "reader.cache="),
     ("sweep demo --over reader.prefetch", &["reader.prefetch_size="], "ranks="),
+    ("docs ca", &["cache", "catalog"], "results"),
     ("run demo --stall", &["--stall-timeout"], "--store"),
 ];
 

@@ -8,6 +8,7 @@ pub(crate) mod catalog;
 pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod dlio;
+pub(crate) mod docs;
 pub(crate) mod generate;
 pub(crate) mod infer;
 pub(crate) mod inspect;
@@ -134,6 +135,8 @@ commands! {
     Dlio: dlio, DlioFlags, wait, network;
     /// List the built-in workloads, or print one as YAML
     Workloads: workloads, WorkloadsFlags;
+    /// Show the documentation: its pages, lines with given words, manual pages
+    Docs: docs, DocsFlags;
     /// Print a completion script for a shell
     Completions: completions, CompletionsFlags;
 }
