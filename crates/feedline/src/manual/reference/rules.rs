@@ -54,3 +54,17 @@ pub(super) fn text() -> String {
     text.push_str(&table(&["rule", "fault", "severity", "needs"], rows));
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_says_what_it_proves_and_what_to_do() {
+        for rule in rule_texts() {
+            let is_sentence = rule.proves.starts_with(char::is_uppercase) && !rule.proves.ends_with('.');
+            assert!(is_sentence && !rule.threshold.is_empty(), "{rule:?}");
+            assert!(!rule.remedy.is_empty() || !rule.unchecked.is_empty(), "{rule:?}");
+        }
+    }
+}
