@@ -20,7 +20,7 @@ Examples:
   feedline docs cache                          print a page
   feedline docs explanation/cache | less
   feedline docs --search read-ahead            lines with these words, with page and heading
-  feedline docs --man ~/.local/share/man/man1  then: man feedline-run
+  feedline docs --man ~/.local/share/man/man1   then: man feedline-run
 
 The pages are those of the version that prints them, as Markdown.";
 

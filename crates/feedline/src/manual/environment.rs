@@ -26,7 +26,7 @@ pub(crate) const VARIABLES: &[VariableGroup] = &[
         title: "Output",
         about: "Without `--color`, these decide whether text is coloured, the first one before the others.",
         rows: &[
-            row(&["NO_COLOR"], "any value: no colours"),
+            row(&["NO_COLOR"], "any text: no colours"),
             row(&["CLICOLOR_FORCE"], "a value other than 0: colours, also in files and pipes"),
             row(&["CLICOLOR"], "0: no colours"),
             row(&["TERM"], "`dumb` or not set: no colours, and no line is drawn again"),
@@ -71,7 +71,8 @@ pub(crate) const VARIABLES: &[VariableGroup] = &[
     },
     VariableGroup {
         title: "Object stores",
-        about: "Keys of the workload come first. 'feedline docs objects' has the order of the sources.",
+        about: "Keys of the workload come first. Variables that are empty count as not set. 'feedline docs objects' has the order of the \
+                sources.",
         rows: OBJECTS,
     },
     VariableGroup {

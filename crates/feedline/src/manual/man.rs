@@ -5,6 +5,7 @@ use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
+use super::environment::VARIABLES;
 use super::{MARK, pages};
 use crate::exit::Exit;
 use crate::flags::Cli;
@@ -71,7 +72,7 @@ const FILES: &[(&str, &str, &str)] = &[
 
 /// Other commands and pages of the book that belong to a command.
 const RELATED: &[(&str, &[&str], &[&str])] = &[
-    ("", &[], &["results", "files"]),
+    ("", &[], &["commands", "keys", "results", "environment", "files"]),
     (
         "run",
         &["plan", "generate", "report", "validate"],
@@ -82,17 +83,17 @@ const RELATED: &[(&str, &[&str], &[&str])] = &[
     ("stall", &["run", "sweep", "capacity"], &["experiments"]),
     ("audit", &["infer", "report"], &["audit", "findings"]),
     ("infer", &["audit", "run"], &["replay", "findings"]),
-    ("validate", &["run", "compare"], &["results"]),
+    ("validate", &["run", "compare"], &["results", "rules"]),
     ("compare", &["run", "validate"], &["results"]),
     ("report", &["run", "compare"], &["reports"]),
     ("trace", &["run"], &["traces"]),
     ("generate", &["run", "plan"], &["formats", "files"]),
-    ("plan", &["run", "workloads"], &["units"]),
+    ("plan", &["run", "workloads"], &["keys", "units"]),
     ("catalog", &["run", "inspect"], &["catalog"]),
     ("inspect", &["catalog"], &["formats"]),
     ("mlperf", &["plan", "run"], &["mlperf"]),
     ("dlio", &["run"], &["dlio"]),
-    ("workloads", &["plan", "run"], &["mlperf"]),
+    ("workloads", &["plan", "run"], &["workloads", "mlperf"]),
 ];
 
 /// A manual page: the name of its file and its text.
@@ -148,6 +149,7 @@ fn page(command: &Command, name: &str) -> String {
 
     let mut roff = Roff::default();
     verbatim(&mut roff, "EXAMPLES", examples.iter().flat_map(|block| block.lines().skip(1)));
+    environment(&mut roff, topic);
     files(&mut roff, topic);
     exit_status(&mut roff, topic);
     see_also(&mut roff, topic, name);
@@ -208,6 +210,20 @@ fn verbatim<'a>(roff: &mut Roff, heading: &str, lines: impl Iterator<Item = &'a 
         roff.text([roman(line.strip_prefix("  ").unwrap_or(line))]);
     }
     roff.control("EE", []);
+}
+
+/// The variables of all commands, in the page of feedline itself.
+fn environment(roff: &mut Roff, topic: &str) {
+    if !topic.is_empty() {
+        return;
+    }
+    roff.control("SH", ["ENVIRONMENT"]);
+    roff.text([roman("The variables for output. 'feedline docs environment' lists those for object stores, launchers and others.")]);
+    for row in VARIABLES[0].rows {
+        roff.control("TP", []);
+        roff.text([bold(row.names.join(", "))]);
+        roff.text([roman(sentence(&row.what.replace('`', "")))]);
+    }
 }
 
 fn files(roff: &mut Roff, topic: &str) {

@@ -72,15 +72,6 @@ fn cells(argument: &Arg) -> Vec<String> {
         (None, None) => values,
     };
     let mut help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-    let words: Vec<String> = argument
-        .get_possible_values()
-        .iter()
-        .filter(|_| takes_value && !argument.is_hide_possible_values_set())
-        .map(|word| word.get_name().to_owned())
-        .collect();
-    if !words.is_empty() {
-        help.push_str(&format!("; one of `{}`", words.join("`, `")));
-    }
     let mut default: Vec<String> =
         argument.get_default_values().iter().map(|value| value.to_string_lossy().into_owned()).collect();
     if !takes_value {
@@ -98,6 +89,15 @@ fn cells(argument: &Arg) -> Vec<String> {
         None if default.is_empty() => String::new(),
         None => code(&default.join(" ")),
     };
+    let words: Vec<String> = argument
+        .get_possible_values()
+        .iter()
+        .filter(|_| takes_value && !argument.is_hide_possible_values_set())
+        .map(|word| word.get_name().to_owned())
+        .collect();
+    if !words.is_empty() {
+        help.push_str(&format!("; one of `{}`", words.join("`, `")));
+    }
     vec![code(name.trim()), cell(&help), default]
 }
 

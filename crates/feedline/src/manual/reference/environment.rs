@@ -6,7 +6,7 @@ use crate::manual::environment::VARIABLES;
 const INTRODUCTION: &str = "\
 # Environment variables
 
-Every variable that feedline reads. A variable that is empty counts as not set, except where any value has an effect.
+Every variable that feedline reads.
 ";
 
 pub(super) fn text() -> String {
