@@ -76,7 +76,7 @@ const RELATED: &[(&str, &[&str], &[&str])] = &[
     (
         "run",
         &["plan", "generate", "report", "validate"],
-        &["results", "cache", "stores", "checkpoints", "cluster"],
+        &["keys", "results", "cache", "stores", "checkpoints", "cluster"],
     ),
     ("sweep", &["run", "capacity", "stall"], &["experiments"]),
     ("capacity", &["run", "sweep", "stall"], &["experiments"]),

@@ -15,7 +15,7 @@ const NOTES: &str = "
 be run. The codes of the table are those of feedline itself: 3 if the job was not started, 5 with `--fail-on-finding`, if the job succeeded
 and has a fault.
 
-`feedline inspect` ends with the highest code of all files, `feedline validate` with the highest of all results.
+`feedline inspect` ends with the highest code of all files, `feedline validate` with that of the worst result.
 
 Under the name `dlio_benchmark`, an invalid verdict is exit code 0 unless `FEEDLINE_STRICT` or `output.strict` is set
 ([environment variables](environment.md#runs-in-dlios-form)).
