@@ -95,7 +95,8 @@ fn cells(argument: &Arg) -> Vec<String> {
         .filter(|_| takes_value && !argument.is_hide_possible_values_set())
         .map(|word| word.get_name().to_owned())
         .collect();
-    if !words.is_empty() {
+    // Most texts explain the words.
+    if !words.is_empty() && !words.iter().all(|word| help.contains(word.as_str())) {
         help.push_str(&format!("; one of `{}`", words.join("`, `")));
     }
     vec![code(name.trim()), cell(&help), default]

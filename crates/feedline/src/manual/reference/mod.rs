@@ -50,7 +50,7 @@ fn cell(text: &str) -> String {
     let mut is_code = false;
     for letter in text.split_whitespace().collect::<Vec<_>>().join(" ").chars() {
         is_code ^= letter == '`';
-        let is_special = letter == '|' || (!is_code && matches!(letter, '*' | '<' | '_' | '[' | ']'));
+        let is_special = letter == '|' || (!is_code && matches!(letter, '*' | '<'));
         if is_special {
             escaped.push('\\');
         }
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn cells_are_escaped() {
-        assert_eq!(cell("a|b\n  *.c <d> `x_*|y` e_f [g]"), "a\\|b \\*.c \\<d> `x_*\\|y` e\\_f \\[g\\]");
+        assert_eq!(cell("a|b\n  *.c <d> `x_*|y` e_f [g]"), "a\\|b \\*.c \\<d> `x_*\\|y` e_f [g]");
         assert_eq!(code("NAME|FILE"), "`NAME\\|FILE`");
         assert_eq!(table(&["a", "b"], [vec!["1".into(), "2".into()]]), "| a | b |\n|---|---|\n| 1 | 2 |\n");
     }
