@@ -69,14 +69,20 @@ pub(crate) fn docs(flags: &DocsFlags) -> CommandResult {
 }
 
 fn list() -> Value {
-    let page = |page: &pages::DocPage| json!({"name": page.name(), "path": page.path, "part": page.part, "title": page.title});
+    let page = |page: &pages::DocPage| {
+        let (name, title) = (page.name(), page.title);
+        json!({"name": name, "path": page.path, "part": page.part, "title": title})
+    };
     pages::PAGES.iter().map(page).collect()
 }
 
 fn search(flags: &DocsFlags) -> CommandResult {
     let found = pages::search(&flags.search);
     if flags.json {
-        let row = |found: &pages::PageMatch| json!({"page": found.page, "heading": found.heading, "line": found.line, "text": found.text});
+        let row = |found: &pages::PageMatch| {
+            let (heading, line) = (found.heading, found.line);
+            json!({"page": found.page, "heading": heading, "line": line, "text": found.text})
+        };
         report::out_json(&found.iter().map(row).collect::<Value>())?;
         return Ok(Exit::Ok);
     }

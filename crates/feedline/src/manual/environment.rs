@@ -65,20 +65,21 @@ pub(crate) const VARIABLES: &[VariableGroup] = &[
             row(&["DLIO_LOG_LEVEL"], "which lines the log file and stderr have"),
             row(
                 &["MLPSTORAGE_CHECKPOINT_URI_SCHEME"],
-                "`s3`, `gs`, `az`, `file` or `direct`: where a `checkpoint_folder` without a scheme is; `feedline run` reads it, too",
+                "`s3`, `gs`, `az`, `file` or `direct`: where a `checkpoint_folder` without a scheme is; for \
+                 `feedline run`, too",
             ),
         ],
     },
     VariableGroup {
         title: "Object stores",
-        about: "Keys of the workload come first. Variables that are empty count as not set. 'feedline docs objects' has the order of the \
-                sources.",
+        about: "Keys of the workload come first. Variables that are empty count as not set. 'feedline docs \
+                objects' has the order of the sources.",
         rows: OBJECTS,
     },
     VariableGroup {
         title: "Launchers",
-        about: "Launchers set these. feedline finds out from them which launcher started it, as which process, and how many \
-                there are ('feedline docs cluster').",
+        about: "Launchers set these. feedline finds out from them which launcher started it, as which \
+                process, and how many there are ('feedline docs cluster').",
         rows: &[
             row(
                 &[

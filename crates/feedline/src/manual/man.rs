@@ -19,7 +19,8 @@ const FILES: &[(&str, &str, &str)] = &[
     (
         "run",
         "feedline-results/WORKLOAD/TIME/",
-        "The result: summary.json, ledger.json, plan.json, spec.yaml, tables, report.html and SHA256SUMS. Another folder: --results-dir.",
+        "The result: summary.json, ledger.json, plan.json, spec.yaml, tables, report.html and SHA256SUMS. \
+         Another folder: --results-dir.",
     ),
     (
         "run",
@@ -218,7 +219,9 @@ fn environment(roff: &mut Roff, topic: &str) {
         return;
     }
     roff.control("SH", ["ENVIRONMENT"]);
-    roff.text([roman("The variables for output. 'feedline docs environment' lists those for object stores, launchers and others.")]);
+    roff.text([roman(
+        "The variables for output. 'feedline docs environment' lists those for object stores, launchers and others.",
+    )]);
     for row in VARIABLES[0].rows {
         roff.control("TP", []);
         roff.text([bold(row.names.join(", "))]);

@@ -9,13 +9,14 @@ use crate::terminal;
 const INTRODUCTION: &str = "\
 # Commands
 
-`feedline COMMAND --help` prints the same in the terminal; `man feedline-run` does, where the manual pages are installed. Every command has `--help`
-and `--color WHEN` (`auto`, `always` or `never`: verdicts, errors and warnings in colours). Settings, from the weakest to the strongest: the
-workload's file; `--set`, the last one for a key; flags that stand for a key, such as `--cache`; values of `sweep --over`.
+`feedline COMMAND --help` prints the same in the terminal; `man feedline-run` does, where the manual pages are
+installed. Every command has `--help` and `--color WHEN` (`auto`, `always` or `never`: verdicts, errors and warnings
+in colours). Settings, from the weakest to the strongest: the workload's file; `--set`, the last one for a key;
+flags that stand for a key, such as `--cache`; values of `sweep --over`.
 
-The documentation is in the program. `feedline docs` lists its pages and `feedline docs NAME` prints one; `feedline docs --search WORD...` finds
-lines. `feedline docs --man DIR` writes the manual pages, and `feedline completions SHELL` prints what lets a shell complete commands, workloads,
-keys and pages.
+The documentation is in the program. `feedline docs` lists its pages and `feedline docs NAME` prints one;
+`feedline docs --search WORD...` finds lines. `feedline docs --man DIR` writes the manual pages, and
+`feedline completions SHELL` prints what lets a shell complete commands, workloads, keys and pages.
 ";
 
 /// Wide enough that no example is broken.

@@ -7,12 +7,13 @@ use super::{cell, code, table};
 const INTRODUCTION: &str = "\
 # Keys of a workload
 
-A workload is a YAML file in DLIO's format. Each row is a key with its section, as in `--set reader.batch_size=32`. A key that is not in the
-file has its default; `null` means that there is no value. Sizes, times and shares can have units ([units](units.md)).
+A workload is a YAML file in DLIO's format. Each row is a key with its section, as in `--set reader.batch_size=32`.
+A key that is not in the file has its default; `null` means that there is no value. Sizes, times and shares can have
+units ([units](units.md)).
 
-An unknown key is an error. *Effect* says when a key has one. A key that is given and has none causes a warning; if it would change what
-is measured, the verdict is *invalid* (rule [settings-honoured](rules.md#settings-honoured)). Differences from DLIO are in
-[its own page](../guides/dlio.md).
+An unknown key is an error. *Effect* says when a key has one. A key that is given and has none causes a warning; if
+it would change what is measured, the verdict is *invalid* (rule [settings-honoured](rules.md#settings-honoured)).
+Differences from DLIO are in [its own page](../guides/dlio.md).
 ";
 
 pub(super) fn text() -> String {

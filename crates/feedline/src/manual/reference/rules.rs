@@ -10,16 +10,17 @@ const INTRODUCTION: &str = "\
 
 ## Rules of the verdict
 
-A rule passes, fails, is not checkable, or passes with a note. A rule that fails makes the verdict *invalid*, or *incomplete* if the run did
-not finish; one that is not checkable makes it *unverified*. [Results](results.md#verdict) has the details of each rule,
-[checkpoints](../guides/checkpoints.md#rules) those of checkpoints.
+A rule passes, fails, is not checkable, or passes with a note. A rule that fails makes the verdict *invalid*, or
+*incomplete* if the run did not finish; one that is not checkable makes it *unverified*.
+[Results](results.md#verdict) has the details of each rule, [checkpoints](../guides/checkpoints.md#rules) those of
+checkpoints.
 ";
 
 const AUDIT: &str = "
 ## Rules of an audit
 
-`feedline audit` judges these rules in this order, causes before symptoms. Each name leads to the page with an example and its thresholds.
-A finding can be less severe than its rule, and says why.
+`feedline audit` judges these rules in this order, causes before symptoms. Each name leads to the page with an
+example and its thresholds. A finding can be less severe than its rule, and says why.
 
 ";
 

@@ -7,8 +7,9 @@ use crate::exit::Failure;
 const INTRODUCTION: &str = "\
 # Built-in workloads
 
-`feedline workloads` lists them, `feedline workloads NAME` prints one as YAML, and `feedline plan NAME` shows what it reads. The figures are
-for one accelerator that never waits. A workload without them saves checkpoints only, or is a study of several runs.
+`feedline workloads` lists them, `feedline workloads NAME` prints one as YAML, and `feedline plan NAME` shows what
+it reads. The figures are for one accelerator that never waits. A workload without them saves checkpoints only, or
+is a study of several runs.
 
 | standing | meaning |
 |---|---|
