@@ -315,7 +315,10 @@ mod tests {
     fn the_docs_list_every_file_of_a_result() {
         let page = include_str!("../../../../docs/reference/results.md");
         for name in DOCUMENTS.iter().map(|document| document.name).chain([sums::NAME]) {
-            assert!(page.contains(&format!("\n| `{name}` |")), "docs/reference/results.md has no row for {name}");
+            assert!(
+                page.contains(&format!("\n| `{name}` |")),
+                "docs/reference/results.md has no row for {name}"
+            );
         }
     }
 }
