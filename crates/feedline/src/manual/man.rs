@@ -1,7 +1,7 @@
 //! Manual pages: feedline.1 and one for each command, from the definition of the flags. They have no date, so that two
 //! builds of one version have the same pages.
 
-use clap::{Command, CommandFactory};
+use clap::{Arg, Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
@@ -195,8 +195,19 @@ fn commands(roff: &mut Roff, command: &Command, name: &str) {
 fn options(command: &Command) -> String {
     let mut bytes = Vec::new();
     // Writing to memory does not fail.
-    let _ = Man::new(command.clone()).render_options_section(&mut bytes);
+    let _ = Man::new(command.clone().mut_args(with_aliases)).render_options_section(&mut bytes);
     String::from_utf8_lossy(&bytes).replace(APOSTROPHE, "")
+}
+
+/// The argument with its other names in its text, as in the help.
+fn with_aliases(argument: Arg) -> Arg {
+    let names = argument.get_visible_aliases().unwrap_or_default();
+    if names.is_empty() {
+        return argument;
+    }
+    let names: Vec<String> = names.iter().map(|name| format!("--{name}")).collect();
+    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+    argument.help(format!("{help} [alias: {}]", names.join(", ")))
 }
 
 /// Lines that are neither filled nor broken.

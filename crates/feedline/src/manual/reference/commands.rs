@@ -90,6 +90,9 @@ fn cells(argument: &Arg) -> Vec<String> {
         None if default.is_empty() => String::new(),
         None => code(&default.join(" ")),
     };
+    for name in argument.get_visible_aliases().unwrap_or_default() {
+        help.push_str(&format!("; also `--{name}`"));
+    }
     let words: Vec<String> = argument
         .get_possible_values()
         .iter()
