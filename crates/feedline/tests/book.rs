@@ -235,6 +235,8 @@ fn sources() -> Vec<(String, String)> {
             && name.contains("/src/")
             && !name.ends_with("tests.rs")
             && !name.contains("/target/")
+            // The tests that every backend has to pass.
+            && !name.contains("/conformance/")
         {
             let text = fs::read_to_string(path).unwrap();
             let end = text.find("\n#[cfg(test)]\nmod tests {").unwrap_or(text.len());
@@ -248,8 +250,9 @@ fn sources() -> Vec<(String, String)> {
 /// Lines of a source that can be a part of a text for users: all but comments. Help is in comments of the flags and
 /// commands.
 fn lines_for_users<'a>(path: &'a str, text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
-    let has_help =
-        path.starts_with("crates/feedline/src/flags") || path.starts_with("crates/feedline/src/commands");
+    let has_help = ["flags", "commands", "recording"]
+        .iter()
+        .any(|name| path.strip_prefix("crates/feedline/src/").is_some_and(|rest| rest.starts_with(name)));
     let is_comment = move |line: &str| line.starts_with("//") && !(has_help && line.starts_with("/// "));
     text.lines()
         .enumerate()
