@@ -121,7 +121,7 @@ impl WorkloadFlags {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct StorageFlags {
     /// Setting for an object store, as in a workload, such as storage.anonymous=true; may be repeated
-    /// (docs/guides/objects.md)
+    /// ('feedline docs objects')
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub storage_set: Vec<String>,
 }
@@ -143,7 +143,7 @@ pub(crate) fn some_time(text: &str) -> Result<Nanos, SpanError> {
 #[derive(Args, Debug)]
 pub(crate) struct CacheFlags {
     /// State of the page cache before each epoch: cold (files are evicted, and pages again after each read), warm
-    /// (files are loaded) or as-is; sets reader.cache; see docs/explanation/cache.md [default: cold]
+    /// (files are loaded) or as-is; sets reader.cache; see 'feedline docs cache' [default: cold]
     #[arg(long, value_name = "STATE")]
     pub cache: Option<String>,
     /// Count the cached pages right before each read: exact (of every fetch), sample (of a random sample) or none; sets

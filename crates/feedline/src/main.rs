@@ -18,6 +18,7 @@
 //! - `report`: plans, results and comparisons as text, tables, JSON and SVG. It computes nothing that is not in a plan
 //!   or a ledger.
 //! - `progress`: a progress bar, lines or a live view, from the engine's events.
+//! - `manual`: the documentation in the program: pages, manual pages, generated pages of the reference.
 //! - `metrics`: live figures for Prometheus, over HTTP and as a file.
 //! - `recording`: writes the trace of a run, from the engine's operations.
 //! - `terminal`: the width of the terminal, and whether text is coloured.
@@ -36,6 +37,7 @@ mod dlio;
 mod doctor;
 mod exit;
 mod flags;
+mod manual;
 mod metrics;
 mod progress;
 mod recording;

@@ -12,6 +12,8 @@ mod pty;
 mod access;
 // Audits of jobs of other programs: exact counts, jobs that are not disturbed, planted faults.
 mod audit;
+// Pages, links and pictures of the documentation.
+mod book;
 // Where the bytes came from: the page cache is prepared, counted and judged.
 mod cache;
 // How many accelerators the storage can feed: how the search ends, and its report.
@@ -85,6 +87,8 @@ mod limits;
 mod live;
 // Links, pipes and files of other users at the names that feedline writes and removes.
 mod links;
+// The documentation in the program: pages, manual pages, generated pages.
+mod manual;
 // The manifest of a data set: which workload the folder belongs to, and whether its bytes are correct.
 mod manifest;
 // Live figures for Prometheus and node exporters, and hostile clients.

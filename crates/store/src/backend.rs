@@ -164,7 +164,7 @@ impl Registry {
 
     /// The help of a flag that selects a store.
     pub fn help(self, what: &str, default: &str) -> String {
-        format!("{what}: {}; see docs/reference/stores.md [default: {default}]", self.listed(|_| true))
+        format!("{what}: {}; see 'feedline docs stores' [default: {default}]", self.listed(|_| true))
     }
 
     /// The backends that can hold checkpoints.

@@ -25,7 +25,7 @@ Examples:
   feedline audit -- python train.py --epochs 3
   feedline audit --fail-on-finding --paths none -- torchrun --nproc-per-node 2 train.py
   feedline audit --json -- python train.py > out.txt     the job's output, then the findings
-  feedline audit --from job.strace                       a trace instead of a job (docs/guides/audit.md)
+  feedline audit --from job.strace                       a trace instead of a job ('feedline docs audit')
 
 The job runs unchanged: its output, its signals and its exit code are kept. The report follows on stderr. Exit codes
 of its own: 3 if the job was not started, 126 or 127 if its program cannot be run, 5 with --fail-on-finding.";

@@ -8,6 +8,7 @@ pub(crate) mod catalog;
 pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod dlio;
+pub(crate) mod docs;
 pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod infer;
@@ -137,6 +138,8 @@ commands! {
     Doctor: doctor, DoctorFlags, wait;
     /// List the built-in workloads, or print one as YAML
     Workloads: workloads, WorkloadsFlags;
+    /// Show the documentation: its pages, lines with given words, manual pages
+    Docs: docs, DocsFlags;
     /// Print a completion script for a shell
     Completions: completions, CompletionsFlags;
 }

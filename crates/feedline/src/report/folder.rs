@@ -311,4 +311,14 @@ mod tests {
             assert_eq!(safe_name(name), safe);
         }
     }
+    #[test]
+    fn the_docs_list_every_file_of_a_result() {
+        let page = include_str!("../../../../docs/reference/results.md");
+        for name in DOCUMENTS.iter().map(|document| document.name).chain([sums::NAME]) {
+            assert!(
+                page.contains(&format!("\n| `{name}` |")),
+                "docs/reference/results.md has no row for {name}"
+            );
+        }
+    }
 }

@@ -23,7 +23,7 @@ Examples:
   feedline mlperf check submission --json
 
 Each finding has the rule, what was found and what is required, and what to do. Exit code 5: a rule failed. Only
-results that mlpstorage itself made count as a submission; docs/guides/mlperf.md lists the rules and where mlpstorage's own
+results that mlpstorage itself made count as a submission; 'feedline docs mlperf' lists the rules and where mlpstorage's own
 check differs.";
 
 /// Which rules apply.
