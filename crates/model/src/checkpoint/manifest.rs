@@ -4,11 +4,10 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::document::{self, NewerDocument};
+
 /// The name of the manifest in a checkpoint's folder.
 pub const MANIFEST: &str = "checkpoint.json";
-
-/// The version of this document.
-pub const SCHEMA_VERSION: u32 = 1;
 
 /// Identifies a checkpoint. Later ones compare greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -67,8 +66,8 @@ pub enum ManifestError {
     Checksum,
     #[error("it cannot be read: {0}")]
     Text(String),
-    #[error("it has version {0}, but this feedline reads version {SCHEMA_VERSION}")]
-    Version(u32),
+    #[error(transparent)]
+    Version(#[from] NewerDocument),
 }
 
 impl CheckpointManifest {
@@ -88,12 +87,8 @@ impl CheckpointManifest {
         if text != format!("{body}\n{sum}\n") || checksum(body) != sum {
             return Err(ManifestError::Checksum);
         }
-        let manifest: CheckpointManifest =
-            serde_json::from_str(body).map_err(|error| ManifestError::Text(error.to_string()))?;
-        match manifest.schema_version {
-            SCHEMA_VERSION => Ok(manifest),
-            other => Err(ManifestError::Version(other)),
-        }
+        document::CHECKPOINT.check(body.as_bytes())?;
+        serde_json::from_str(body).map_err(|error| ManifestError::Text(error.to_string()))
     }
 }
 
@@ -111,7 +106,7 @@ mod tests {
         let file =
             ManifestEntry { name: "model_states-0.pt".into(), rank: 0, bytes: 10_240, crc32: 0xdead_beef };
         CheckpointManifest {
-            schema_version: SCHEMA_VERSION,
+            schema_version: document::CHECKPOINT.version,
             serial: 3,
             moment: Moment { epoch: 1, step: 20 },
             seed: 7,
@@ -150,8 +145,9 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_refused() {
+    fn a_later_version_is_refused() {
         let text = CheckpointManifest { schema_version: 9, ..manifest() }.to_text();
-        assert_eq!(CheckpointManifest::from_text(&text), Err(ManifestError::Version(9)));
+        let refused = document::CHECKPOINT.check(b"{\"schema_version\": 9}").unwrap_err();
+        assert_eq!(CheckpointManifest::from_text(&text), Err(ManifestError::Version(refused)));
     }
 }
