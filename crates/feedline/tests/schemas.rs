@@ -187,10 +187,10 @@ fn documents_of_runs_match() {
     let evaluated = ["dataset.num_files_eval=4", "workflow.evaluation=true", "dataset.data_folder=e"];
     let flags = ["--generate", "--ranks", "2", "--trace", "t.json"];
     documents.printed("summary", &run(&flags, &evaluated));
-    for store in ["direct", "mmap", "uring", "null", "sim:nvme"] {
+    for store in ["direct", "mmap", "uring", "null", "sim:ssd"] {
         documents.printed("summary", &run(&["--store", store], &[]));
     }
-    for format in ["jpeg", "hdf5", "csv", "raw"] {
+    for format in ["jpeg", "hdf5", "parquet", "csv", "raw", "indexed_binary"] {
         let data = format!("dataset.data_folder={format}");
         documents.printed("summary", &run(&["--generate"], &[&format!("dataset.format={format}"), &data]));
     }
@@ -201,7 +201,8 @@ fn documents_of_runs_match() {
     documents.printed("plan-report", &dir.feedline(&["plan", "w.yaml", "--json"]).run().exits(0));
     let [one, .., other] = results.as_slice() else { panic!("{results:?}") };
     documents.printed("validation", &dir.feedline(&["validate", one, other, "--json"]).run());
-    let compared = dir.feedline(&["compare", other, other, "--json"]).run().exits(0);
+    dir.command(Path::new("cp"), &["-r", other, "copy"]).run().exits(0);
+    let compared = dir.feedline(&["compare", other, "copy", "--json"]).run().exits(0);
     documents.printed("comparison", &compared);
     documents.printed("trace-summary", &dir.feedline(&["trace", "t.json", "--json"]).run().exits(0));
     documents.are(&OF_RUNS);
@@ -229,7 +230,8 @@ fn plans_match() {
     for row in workloads.json()["workloads"].as_array().unwrap() {
         documents.printed("plan-report", &plan(&[row["name"].as_str().unwrap()]));
     }
-    documents.printed("plan-report", &plan(&["unet3d_h100", "--ranks", "16", "--hosts", "2"]));
+    documents.printed("plan-report", &plan(&["retinanet_b200", "--ranks", "16", "--hosts", "2"]));
+    documents.printed("plan-report", &plan(&["w.yaml", "--set", "storage.storage_root=s3://bucket"]));
     documents.printed("host-plans", &plan(&["w.yaml", "--hosts", "1,2"]));
     let only_data = ["w.yaml", "--set", "workflow.train=false", "--set", "workflow.generate_data=true"];
     documents.printed("data-set-plan", &plan(&only_data));
@@ -275,17 +277,46 @@ fn documents_of_studies_match() {
     documents.are(&OF_STUDIES);
 }
 
+/// Trains on the files of `SMALL` with the data loader of PyTorch.
+const JOB: &str = "
+from torch.utils.data import DataLoader, Dataset
+
+class Files(Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, number):
+        with open(f'data/train/img_{number:02}_of_24.npz', 'rb') as file:
+            return len(file.read())
+
+if __name__ == '__main__':
+    for _ in range(2):
+        for _ in DataLoader(Files(), batch_size=4, num_workers=2, shuffle=True):
+            pass
+";
+
 #[test]
 fn documents_of_audits_match() {
     let dir = Dir::small_with_data();
+    dir.write("job.py", JOB);
     let job = ["run", "w.yaml", "--quiet", "--trace", "t.json", "--no-calibration"];
     dir.feedline(&job).run().ran();
     let run = dir.result();
     let mut documents = Documents::of(&dir);
     let traced = ["audit", "--from", "t.json", "--results", "traced", "--json"];
     documents.printed("findings", &dir.feedline(&traced).run().exits(0));
-    let live =
-        ["audit", "--results", "live", "--paths", "all", "--json", "--", "sh", "-c", "cat data/train/* >&2"];
+    let live = [
+        "audit",
+        "--results",
+        "live",
+        "--paths",
+        "all",
+        "--json",
+        "--",
+        "sh",
+        "-c",
+        "cat data/train/* >/dev/null",
+    ];
     documents.printed("findings", &dir.feedline(&live).run().exits(0));
     let results = [dir.results_below("traced"), dir.results_below("live")].concat();
     assert_eq!(results.len(), 2);

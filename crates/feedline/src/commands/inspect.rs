@@ -80,7 +80,7 @@ pub(crate) fn inspect(flags: &InspectFlags) -> CommandResult {
             Err(failure) => failures.push(failure),
         }
     }
-    let json = || Value::Array(found.iter().map(InspectedFile::json).collect());
+    let json = || json!({ "files": found.iter().map(InspectedFile::json).collect::<Vec<_>>() });
     if !flags.json {
         report::out(&report::fitted(&found.iter().map(InspectedFile::text).collect::<String>()))?;
     }
