@@ -305,28 +305,24 @@ fn documents_of_audits_match() {
     let mut documents = Documents::of(&dir);
     let traced = ["audit", "--from", "t.json", "--results", "traced", "--json"];
     documents.printed("findings", &dir.feedline(&traced).run().exits(0));
-    let live = [
-        "audit",
-        "--results",
-        "live",
-        "--paths",
-        "all",
-        "--json",
-        "--",
-        "sh",
-        "-c",
-        "cat data/train/* >/dev/null",
+    // A job without an interpreter that can be marked, and one that Debian's PyTorch runs.
+    let jobs: [(&str, &[&str]); 2] = [
+        ("live", &["sh", "-c", "cat data/train/* > none"]),
+        ("marked", &["/usr/bin/python3", "-B", "job.py"]),
     ];
-    documents.printed("findings", &dir.feedline(&live).run().exits(0));
-    let results = [dir.results_below("traced"), dir.results_below("live")].concat();
-    assert_eq!(results.len(), 2);
+    for (results, job) in jobs {
+        let args = ["audit", "--results", results, "--paths", "all", "--json", "--"];
+        documents.printed("findings", &dir.feedline(&args).args(job).run().exits(0));
+    }
+    let results = ["traced", "live", "marked"].map(|folder| dir.results_below(folder)).concat();
+    assert_eq!(results.len(), 3);
     for result in &results {
         documents.add("audit-summary", &format!("{result}/summary.json"));
         documents.add("ledger", &format!("{result}/ledger.json"));
         documents.add("findings", &format!("{result}/findings.json"));
         documents.printed("validation", &dir.feedline(&["validate", result, "--json"]).run().exits(0));
     }
-    let compared = dir.feedline(&["compare", &results[0], &run, "--json"]).run().exits(0);
+    let compared = dir.feedline(&["compare", &results[2], &run, "--json"]).run().exits(0);
     documents.printed("audit-comparison", &compared);
     documents.are(&OF_AUDITS);
 }
