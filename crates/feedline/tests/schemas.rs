@@ -450,4 +450,15 @@ fn manifests_and_journals_of_later_versions_are_refused() {
     for args in [["run", "w.yaml"], ["generate", "w.yaml"]] {
         dir.feedline(&args).run().exits(3).one_error().says("dataset.json").says(&refused("data-set"));
     }
+
+    let checkpoint = "checkpoint: {checkpoint_folder: ck, num_checkpoints_write: 1, num_checkpoints_read: 1, \
+                      time_between_checkpoints: 0}\n";
+    dir.write("c.yaml", format!("{TINY_MODEL}{checkpoint}"));
+    dir.feedline(&["run", "c.yaml", "--ranks", "2", "--quiet"]).run().ran();
+    let manifest = "ck/global_epoch1_step1/checkpoint.json";
+    later(manifest);
+    let kept = dir.tree("ck");
+    let text = format!("{manifest}: {}", refused("checkpoint"));
+    dir.feedline(&["run", "c.yaml", "--ranks", "2", "--quiet"]).run().one_error().says(&text);
+    assert_eq!(dir.tree("ck"), kept);
 }

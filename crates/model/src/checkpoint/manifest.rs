@@ -81,6 +81,12 @@ impl CheckpointManifest {
         format!("{body}\n{}\n", checksum(&body))
     }
 
+    /// Why the text of a file cannot be interpreted, if the first manifest in it has a later version.
+    pub fn check_version(text: &str) -> Result<(), NewerDocument> {
+        let body = text.find('{').and_then(|begin| text[begin..].split("\nsha256 ").next());
+        document::CHECKPOINT.check(body.unwrap_or_default().as_bytes())
+    }
+
     /// Parses the text of a manifest; detects any change to it.
     pub fn from_text(text: &str) -> Result<CheckpointManifest, ManifestError> {
         let (body, sum) = text.trim_end_matches('\n').rsplit_once('\n').ok_or(ManifestError::Checksum)?;
@@ -149,5 +155,10 @@ mod tests {
         let text = CheckpointManifest { schema_version: 9, ..manifest() }.to_text();
         let refused = document::CHECKPOINT.check(b"{\"schema_version\": 9}").unwrap_err();
         assert_eq!(CheckpointManifest::from_text(&text), Err(ManifestError::Version(refused)));
+        let (list, earlier) = (format!("feedline-list a b\n{text}"), manifest().to_text());
+        assert_eq!([&text, &list].map(|text| CheckpointManifest::check_version(text)), [Err(refused); 2]);
+        for text in [earlier.as_str(), "", "{", "x"] {
+            assert_eq!(CheckpointManifest::check_version(text), Ok(()), "{text}");
+        }
     }
 }
