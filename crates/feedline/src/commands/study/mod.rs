@@ -165,13 +165,9 @@ impl StudyFolder {
     pub(crate) fn write(&self, csv: String, json: &Value, figure: &Figure) -> Result<(), Failure> {
         let write = || -> anyhow::Result<()> {
             let held = FolderHandle::open(&self.path)?;
-            let page = (self.kind.page)(json, env!("CARGO_PKG_VERSION"));
-            let texts = [
-                csv,
-                report::pretty(&self.kind.document.of(json))?,
-                figure.svg(PlotMedium::Print),
-                page.html(),
-            ];
+            let document = serde_json::to_value(self.kind.document.of(json))?;
+            let page = (self.kind.page)(&document, env!("CARGO_PKG_VERSION"));
+            let texts = [csv, report::pretty(&document)?, figure.svg(PlotMedium::Print), page.html()];
             for (name, text) in self.kind.outputs.into_iter().zip(texts) {
                 held.put(name, text.as_bytes())?;
             }
