@@ -129,6 +129,8 @@ mod remedies;
 mod reports;
 // The result of a run: its files, keys, counts and checksums.
 mod run;
+// JSON documents and their schemas: all kinds match, changed documents and later versions are refused.
+mod schemas;
 // Secrets in workload files and arguments: in no message and in no file.
 mod secrets;
 // Several processes with one data set: all may read a complete one, and only one writes.
@@ -147,6 +149,8 @@ mod tidy;
 mod traces;
 // Sizes, times and shares, in flags, overrides and files.
 mod units;
+// The corpus of earlier versions: results, studies, data sets, catalogs, checkpoints and traces of these can be used.
+mod upgrades;
 // Validating results: changed bytes, changed rules, and folders that are not results.
 mod validate;
 // Workload files of all DLIO versions and MLPerf Storage rounds.

@@ -9,6 +9,7 @@ use ::audit::{AuditProgress, ObserveOptions, Paths, judge, observe, trace};
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use engine::meter;
+use model::document;
 use model::ledger::Ledger;
 use model::observed::JobExit;
 use model::units::{Bytes, Nanos, grouped};
@@ -140,7 +141,7 @@ fn conclude(flags: &AuditFlags, outcome: &AuditOutcome<'_>) -> Result<(), Failur
     }
     report::note(&format!("\n{}", text.trim_end()));
     if flags.json {
-        report::out_json(outcome.findings)?;
+        report::out_json(document::FINDINGS, outcome.findings)?;
     }
     saved.map(drop)
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use clap::Args;
+use model::document;
 use model::ledger::LedgerPart;
 use model::plan::{FieldDifference, differences};
 use model::spec::canonical_key;
@@ -64,7 +65,7 @@ pub(crate) fn compare(flags: &CompareFlags) -> CommandResult {
     let (a, b, notes) = sides.map_err(Failure::refused)?;
     let comparison = ComparisonReport::new(&a, &b, notes);
     match flags.json {
-        true => report::out_json(&comparison.json())?,
+        true => report::out_json(document::COMPARISON, &comparison.json())?,
         false => report::out(&comparison.text())?,
     }
     Ok(Exit::Ok)

@@ -3,6 +3,7 @@
 use anyhow::anyhow;
 use clap::Args;
 use format::Arithmetic;
+use model::document;
 use model::plan::{Placement, Request, TrainingPlan};
 use model::spec::{self, Spec, WorkloadSource};
 use model::units::{Bytes, grouped, significant};
@@ -34,7 +35,8 @@ pub(crate) fn workloads(flags: &WorkloadsFlags) -> CommandResult {
     }
     let rows = rows()?;
     if flags.json {
-        report::out_json(&Value::from(rows.iter().map(WorkloadRow::json).collect::<Vec<_>>()))?;
+        let rows: Vec<Value> = rows.iter().map(WorkloadRow::json).collect();
+        report::out_json(document::WORKLOADS, &json!({ "workloads": rows }))?;
     } else {
         report::out(&table(&rows))?;
     }

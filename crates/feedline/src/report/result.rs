@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use engine::host::Host;
 use model::digest::Digest;
+use model::document;
 use model::histogram::Quantiles;
 use model::ledger::{Calibration, CheckedFetches, Errors, Ledger, ObservedMember, Phase};
 use model::metrics::{self, EpochFigures, Figures, Spread};
@@ -194,6 +195,7 @@ impl Outcome<'_> {
     fn feedline(&self, peak_memory: Option<u64>) -> FeedlineObject<'_> {
         let training = self.plan.training.as_ref();
         FeedlineObject {
+            schema_version: document::SUMMARY.version,
             version: env!("CARGO_PKG_VERSION"),
             commit: version::COMMIT,
             workload: &self.plan.workload,
@@ -331,6 +333,7 @@ fn measured(metric: Map<String, Value>) -> Map<String, Value> {
 /// The `feedline` object. A run that does not train has no keys of training.
 #[derive(Serialize)]
 struct FeedlineObject<'a> {
+    schema_version: u32,
     version: &'static str,
     commit: &'static str,
     workload: &'a str,

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use model::document;
 use model::mlperf::{
     Division, Edition, MlperfCase, MlperfFinding, MlperfLeaf, MlperfOutcome, SubmitterFolder, UNKNOWN_MODEL,
     check_division, check_root, check_submitter, check_system, is_code,
@@ -64,7 +65,7 @@ pub(super) fn check(flags: &MlperfCheckFlags) -> CommandResult {
     }
     let report = CheckReport { structure, workloads, all: flags.all };
     match flags.json {
-        true => report::out_json(&report.json())?,
+        true => report::out_json(document::MLPERF_CHECK, &report.json())?,
         false => report::out(&report.text())?,
     }
     Ok(if report.count(MlperfOutcome::Fail) > 0 { Exit::CheckFailed } else { Exit::Ok })
