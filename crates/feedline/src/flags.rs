@@ -241,8 +241,8 @@ mod tests {
     }
 
     #[test]
-    fn every_command_has_help_examples_and_a_place_in_the_readme() {
-        let readme = include_str!("../../../README.md");
+    fn every_command_has_help_examples_and_a_place_in_the_tour() {
+        let tour = include_str!("../../../docs/guides/tour.md");
         let cli = Cli::command();
         assert!(cli.get_subcommands().count() > 10);
         for command in cli.get_subcommands() {
@@ -251,7 +251,7 @@ mod tests {
             let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let examples = format!("Examples:\n  feedline {name}");
             assert!(after.starts_with(&examples), "the help of {name} has no examples");
-            assert!(readme.contains(&format!("feedline {name} ")), "README.md does not show {name}");
+            assert!(tour.contains(&format!("feedline {name} ")), "docs/guides/tour.md does not show {name}");
         }
     }
 }
