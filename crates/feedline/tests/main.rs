@@ -49,6 +49,8 @@ mod completions;
 mod damage;
 // DLIO's command lines and result folders, under the name dlio_benchmark.
 mod dlio;
+// The examples in README.md and docs are executed, and their output is compared.
+mod docs;
 // Each planned sample is delivered once, whatever the shape of the run.
 mod exactly_once;
 // Experiments from the literature, on simulated devices.
