@@ -30,5 +30,5 @@ exec chroot "$root" /usr/bin/env -i \
     PATH=/tmp/home/bin:/example/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     HOME=/tmp/home LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 \
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
-    EXAMPLE_COMMANDS="$EXAMPLE_COMMANDS" EXAMPLE_FLAGS="$EXAMPLE_FLAGS" \
+    EXAMPLE_SMALL="$EXAMPLE_SMALL" \
     bash -c 'cd /tmp/job && exec bash -e /example/script'

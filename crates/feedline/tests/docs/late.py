@@ -1,4 +1,5 @@
-"""Exits with 0 if the newest result failed only because this machine was too busy."""
+"""What this machine being too busy did to the newest result: exits with 0 if it is the only reason of a failure, with 2 if
+there are others, and with 1 if it did nothing."""
 
 import json
 import pathlib
@@ -16,7 +17,10 @@ def failed_rules(value):
     if not isinstance(value, dict):
         return set()
     failed = {value["rule"]} if value.get("outcome") == "fail" and "rule" in value else set()
-    return failed.union(value.get("broken") or [], *map(failed_rules, value.values()))
+    # A study may name the run before its rules.
+    texts = [text for key in ("broken", "invalid") if isinstance(value.get(key), list) for text in value[key]]
+    broken = {rule for text in texts for rule in text.split(": ")[-1].split(", ")}
+    return failed.union(broken, *map(failed_rules, value.values()))
 
 
 folders = [pathlib.Path(folder) for folder in (".", "/mnt", "/data")]
@@ -25,4 +29,4 @@ if not results:
     sys.exit(1)
 newest = max(results, key=lambda path: path.stat().st_mtime_ns)
 failed = failed_rules(json.loads(newest.read_text()))
-sys.exit(0 if failed and failed <= OF_THE_HOST else 1)
+sys.exit(1 if not failed & OF_THE_HOST else 0 if failed <= OF_THE_HOST else 2)

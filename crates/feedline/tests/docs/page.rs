@@ -15,10 +15,10 @@ pub(crate) enum Treatment {
     NotRun(String),
 }
 
-/// Flags that the test adds to some commands, so that an example is small.
+/// Flags that the test adds to commands that begin with these words, so that an example is small.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Small {
-    pub commands: String,
+    pub start: String,
     pub flags: String,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Block {
     pub file: Option<String>,
     /// The file that it changes, for a diff.
     pub change: Option<String>,
-    pub small: Option<Small>,
+    pub small: Vec<Small>,
 }
 
 /// A page.
@@ -62,7 +62,7 @@ pub(crate) struct Exchange {
 
 /// What a comment can say, for messages.
 const DIRECTIVES: &str = "parsed, REASON | not run, REASON | setup COMMAND | exit N | output of COMMAND | file NAME | \
-     change NAME | small COMMANDS: FLAGS | page compared by TEST";
+     change NAME | small WORDS: FLAGS | page compared by TEST";
 
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
@@ -188,11 +188,10 @@ fn note(page: &mut Page, pending: &mut Pending, line: usize, directive: &str) ->
         block.file = named(rest);
     } else if let Some(rest) = directive.strip_prefix("change ") {
         block.change = named(rest);
-    } else if let Some((commands, flags)) =
+    } else if let Some((start, flags)) =
         directive.strip_prefix("small ").and_then(|rest| rest.split_once(':'))
     {
-        block.small =
-            Some(Small { commands: commands.trim().to_owned(), flags: flags.trim().replace('\n', " ") });
+        block.small.push(Small { start: start.trim().to_owned(), flags: flags.trim().replace('\n', " ") });
     } else if let Some(rest) = directive.strip_prefix("page compared by ") {
         page.compared_by = named(rest);
         *pending = Pending::default();

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use super::page::Small;
 
 /// For one block. Examples are small; the limit allows for a busy machine.
-const TIME_LIMIT_SECONDS: u32 = 300;
+const TIME_LIMIT_SECONDS: u32 = 120;
 
 /// What a script did.
 #[derive(Debug)]
@@ -57,20 +57,20 @@ impl<'a> Sandbox<'a> {
     }
 
     /// Runs a script; its first line is this line of the page.
-    pub(crate) fn run(&self, line: usize, script: &str, small: Option<&Small>) -> Outcome {
+    pub(crate) fn run(&self, line: usize, script: &str, small: &[Small]) -> Outcome {
         for name in ["failed", "late"] {
             let _ = fs::remove_file(self.folder.join("example").join(name));
         }
         // The shell counts lines from the start of the script. The prelude is one line.
         let padding = "\n".repeat(line.saturating_sub(2));
         self.example("script", &format!("{}{padding}{script}", include_str!("prelude.sh")));
-        let (commands, flags) = small.map_or(("", ""), |small| (&small.commands, &small.flags));
+        let small: String = small.iter().map(|small| format!("{}: {}\n", small.start, small.flags)).collect();
         let user = if fs::metadata("/proc/self").is_ok_and(|facts| is_root(&facts)) { "-m" } else { "-rm" };
         let mut command = Command::new("timeout");
         command.args(["-k", "5", &TIME_LIMIT_SECONDS.to_string(), "unshare", user, "--pid", "--fork"]);
         command.args(["--kill-child", "--net", "bash", "-c", include_str!("enter.sh"), "enter"]);
         command.arg(self.folder).arg(self.program).stdin(Stdio::null());
-        command.env("EXAMPLE_COMMANDS", commands).env("EXAMPLE_FLAGS", flags);
+        command.env("EXAMPLE_SMALL", small);
         let output = command.output().unwrap_or_else(|error| panic!("timeout: {error}"));
         let failed = fs::read_to_string(self.folder.join("example/failed")).unwrap_or_default();
         Outcome {

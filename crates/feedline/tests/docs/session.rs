@@ -47,7 +47,7 @@ impl<'a> Session<'a> {
 
     fn block(&mut self, block: &Block) -> Result<(), String> {
         for (line, command) in &block.setup {
-            self.execute(*line, command, block.small.as_ref(), 0)?;
+            self.execute(*line, command, &block.small, 0)?;
         }
         if let Some(name) = &block.file {
             self.write(name, &block.text);
@@ -62,7 +62,7 @@ impl<'a> Session<'a> {
         }
         match (block.language.as_str(), &block.output_of) {
             ("sh" | "bash", _) => {
-                self.execute(block.line, &block.text, block.small.as_ref(), block.exit)?;
+                self.execute(block.line, &block.text, &block.small, block.exit)?;
             }
             ("console", _) => {
                 let exchanges = block.exchanges().map_err(|what| format!("{}:{what}", self.page.path))?;
@@ -70,13 +70,13 @@ impl<'a> Session<'a> {
                 for (number, exchange) in exchanges.iter().enumerate() {
                     let exit = if number + 1 == last { block.exit } else { 0 };
                     let outcome =
-                        self.execute(exchange.line, &exchange.command, block.small.as_ref(), exit)?;
+                        self.execute(exchange.line, &exchange.command, &block.small, exit)?;
                     let first = exchange.line + exchange.command.lines().count();
                     self.compare(first, &exchange.command, &exchange.output, &outcome)?;
                 }
             }
             (_, Some(command)) => {
-                let outcome = self.execute(block.line, command, block.small.as_ref(), block.exit)?;
+                let outcome = self.execute(block.line, command, &block.small, block.exit)?;
                 self.compare(block.line, command, &block.text, &outcome)?;
             }
             _ => return Ok(()),
@@ -109,7 +109,7 @@ impl<'a> Session<'a> {
         &self,
         line: usize,
         script: &str,
-        small: Option<&Small>,
+        small: &[Small],
         exit: i32,
     ) -> Result<Outcome, String> {
         let outcome = self.sandbox.run(line, &self.with_results(script), small);
