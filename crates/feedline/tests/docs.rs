@@ -239,15 +239,27 @@ fn mistakes_name_their_line() {
         ("```sh\ntrue\n\nfalse\n```\n", "trial.md:4: the example ended with exit code 1, not 0"),
         ("```console\n$ echo a\nb\n```\n", "trial.md:3: the output differs"),
         ("```console\n$ true\n$ false\n```\n", "trial.md:3: the example ended with exit code 1"),
-        ("<!-- example: exit 2 -->\n```sh\ntrue\n```\n", "trial.md:3: the example ended with exit code 0, not 2"),
-        ("<!-- example: setup false -->\n```sh\ntrue\n```\n", "trial.md:1: the example ended with exit code 1"),
+        (
+            "<!-- example: exit 2 -->\n```sh\ntrue\n```\n",
+            "trial.md:3: the example ended with exit code 0, not 2",
+        ),
+        (
+            "<!-- example: setup false -->\n```sh\ntrue\n```\n",
+            "trial.md:1: the example ended with exit code 1",
+        ),
         ("<!-- example: output of echo 1 a -->\n```\n2 b\n```\n", "trial.md:3: the output differs"),
         ("```sh\ncat a/20260101_120000\n```\n", "trial.md:2: the example ended with exit code 1"),
         ("```sh\necho\n", "trial.md:1: the block has no end"),
         ("<!-- example: parsed -->\n```sh\n```\n", "trial.md:1: 'parsed' needs a reason"),
-        ("<!-- example: exit 1 -->\ntext\n```sh\n```\n", "trial.md:1: the comment belongs directly before a block"),
+        (
+            "<!-- example: exit 1 -->\ntext\n```sh\n```\n",
+            "trial.md:1: the comment belongs directly before a block",
+        ),
         ("<!-- example: skip -->\n```sh\n```\n", "trial.md:1: 'example: skip' is not one of"),
-        ("<!-- example: file a -->\n```\nx\n```\n<!-- example: change a -->\n```diff\n-y\n```\n", "trial.md:7: a does not"),
+        (
+            "<!-- example: file a -->\n```\nx\n```\n<!-- example: change a -->\n```diff\n-y\n```\n",
+            "trial.md:7: a does not",
+        ),
     ] {
         let found = trial(text).unwrap_err();
         assert!(found.starts_with(mistake), "{mistake}\n{found}");

@@ -41,7 +41,7 @@ fn check_blocks(check: impl Fn(&Page, &Block) -> (usize, Vec<String>)) -> usize 
 fn command_lines_of_the_documentation_are_those_of_the_program() {
     let checked = check_blocks(|page, block| {
         let (mut count, mut mistakes) = (0, Vec::new());
-        let mut scripts = block.scripts();
+        let mut scripts = scripts(block);
         scripts.extend(block.setup.iter().cloned());
         scripts.extend(block.output_of.iter().map(|command| (block.line, command.clone())));
         for (line, script) in scripts {
@@ -58,9 +58,31 @@ fn command_lines_of_the_documentation_are_those_of_the_program() {
     assert!(checked > 50, "only {checked} command lines were found");
 }
 
-/// Whether the program takes these words.
+/// The shell text in a block, with the line of each part in the page.
+fn scripts(block: &Block) -> Vec<(usize, String)> {
+    if block.language == "console" {
+        let exchanges = block.exchanges().unwrap_or_default();
+        return exchanges.into_iter().map(|exchange| (exchange.line, exchange.command)).collect();
+    }
+    if block.is_commands() { vec![(block.line, block.text.clone())] } else { Vec::new() }
+}
+
+/// Whether the program takes these words. What a variable of the shell contains is not known: it may be no word, or a
+/// number.
 fn check_call(call: &Simple) -> Result<(), String> {
-    let words: Vec<OsString> = call.words.iter().map(OsString::from).collect();
+    let checked = check_words(&call.words);
+    let is_variable = |word: &String| word.starts_with('$') && !word.starts_with("$(");
+    if checked.is_ok() || !call.words.iter().any(is_variable) {
+        return checked;
+    }
+    let without: Vec<String> = call.words.iter().filter(|word| !is_variable(word)).cloned().collect();
+    let number = |word: &String| if is_variable(word) { "1".to_owned() } else { word.clone() };
+    let with_numbers: Vec<String> = call.words.iter().map(number).collect();
+    check_words(&without).or_else(|_| check_words(&with_numbers)).or(checked)
+}
+
+fn check_words(words: &[String]) -> Result<(), String> {
+    let words: Vec<OsString> = words.iter().map(OsString::from).collect();
     if let Some(command) = crate::dlio::called(&words) {
         return check_dlio(&command);
     }
@@ -78,7 +100,9 @@ fn check_call(call: &Simple) -> Result<(), String> {
 
 /// Hydra's rules decide about arguments, and the workload's keys must exist.
 fn check_dlio(command: &crate::commands::Command) -> Result<(), String> {
-    let crate::commands::Command::Dlio(flags) = command else { return Err("not a command of DLIO".to_owned()) };
+    let crate::commands::Command::Dlio(flags) = command else {
+        return Err("not a command of DLIO".to_owned());
+    };
     if flags.program == crate::dlio::DlioProgram::Postprocessor {
         return Ok(());
     }
@@ -162,8 +186,14 @@ fn calls_are_found_in_scripts() {
         ("ln -s \"$(command -v feedline)\" ~/bin/dlio_benchmark", vec![]),
         ("cargo install --path crates/feedline && feedline -V > a 2>&1", vec!["0: feedline|-V"]),
         ("feedline audit -- feedline run", vec!["0: feedline|audit|--|feedline|run", "0: feedline|run"]),
-        ("x=$(feedline plan a) | ./feedline report; feedline run &", vec!["0: feedline|plan|a", "0: ./feedline|report", "0: feedline|run"]),
-        ("cat > f <<'EOF'\nfeedline x\nEOF\nfor n in 1 2; do feedline run --ranks $n; done", vec!["3: feedline|run|--ranks|$n"]),
+        (
+            "x=$(feedline plan a) | ./feedline report; feedline run &",
+            vec!["0: feedline|plan|a", "0: ./feedline|report", "0: feedline|run"],
+        ),
+        (
+            "cat > f <<'EOF'\nfeedline x\nEOF\nfor n in 1 2; do feedline run --ranks $n; done",
+            vec!["3: feedline|run|--ranks|$n"],
+        ),
         ("srun -N 4 ~/bin/dlio_benchmark workload=demo", vec!["0: ~/bin/dlio_benchmark|workload=demo"]),
         ("feedline run \"a'b\" 'c\"d' e\\ f </dev/null", vec!["0: feedline|run|a'b|c\"d|e f"]),
     ] {
@@ -182,6 +212,7 @@ fn wrong_command_lines_are_found() {
         ("feedline sweep demo --over reader.x=1,2", "there is no key 'reader.x'"),
         ("dlio_benchmark workload=unet3d_x", "unet3d_x"),
         ("mpirun dlio_benchmark workload=unet3d_h100 ++workload.reader.x=1", "there is no key 'reader.x'"),
+        ("feedline run $more --ranks $n --rank 4", "unexpected argument '--rank'"),
     ] {
         let calls = shell::calls(script, &PROGRAMS);
         let mistakes: Vec<String> = calls.iter().filter_map(|call| check_call(call).err()).collect();

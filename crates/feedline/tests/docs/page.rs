@@ -178,7 +178,9 @@ fn note(page: &mut Page, pending: &mut Pending, line: usize, directive: &str) ->
         block.treatment = Treatment::Parsed(with_reason(rest)?);
     } else if let Some(rest) = directive.strip_prefix("not run") {
         block.treatment = Treatment::NotRun(with_reason(rest)?);
-    } else if let Some(rest) = directive.strip_prefix("setup").filter(|rest| rest.starts_with(char::is_whitespace)) {
+    } else if let Some(rest) =
+        directive.strip_prefix("setup").filter(|rest| rest.starts_with(char::is_whitespace))
+    {
         block.setup.push((line, rest.trim().to_owned()));
     } else if let Some(rest) = directive.strip_prefix("exit ") {
         block.exit = rest.trim().parse().map_err(|_| format!("'{directive}' needs a number"))?;
@@ -233,14 +235,5 @@ impl Block {
             }
         }
         Ok(found)
-    }
-
-    /// The shell text in it, with the line of each part in the page.
-    pub(crate) fn scripts(&self) -> Vec<(usize, String)> {
-        if self.language == "console" {
-            let exchanges = self.exchanges().unwrap_or_default();
-            return exchanges.into_iter().map(|exchange| (exchange.line, exchange.command)).collect();
-        }
-        if self.is_commands() { vec![(self.line, self.text.clone())] } else { Vec::new() }
     }
 }

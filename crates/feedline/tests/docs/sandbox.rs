@@ -61,9 +61,9 @@ impl<'a> Sandbox<'a> {
         for name in ["failed", "late"] {
             let _ = fs::remove_file(self.folder.join("example").join(name));
         }
-        // The shell counts lines from the start of the script. The prelude is one line.
-        let padding = "\n".repeat(line.saturating_sub(2));
-        self.example("script", &format!("{}{padding}{script}", include_str!("prelude.sh")));
+        // The shell counts lines from the start of the script. The prelude has no line of its own.
+        let (prelude, padding) = (include_str!("prelude.sh").trim_end(), "\n".repeat(line.saturating_sub(1)));
+        self.example("script", &format!("{prelude} {padding}{script}"));
         let small: String = small.iter().map(|small| format!("{}: {}\n", small.start, small.flags)).collect();
         let user = if fs::metadata("/proc/self").is_ok_and(|facts| is_root(&facts)) { "-m" } else { "-rm" };
         let mut command = Command::new("timeout");

@@ -69,8 +69,7 @@ impl<'a> Session<'a> {
                 let last = exchanges.len();
                 for (number, exchange) in exchanges.iter().enumerate() {
                     let exit = if number + 1 == last { block.exit } else { 0 };
-                    let outcome =
-                        self.execute(exchange.line, &exchange.command, &block.small, exit)?;
+                    let outcome = self.execute(exchange.line, &exchange.command, &block.small, exit)?;
                     let first = exchange.line + exchange.command.lines().count();
                     self.compare(first, &exchange.command, &exchange.output, &outcome)?;
                 }
@@ -105,13 +104,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn execute(
-        &self,
-        line: usize,
-        script: &str,
-        small: &[Small],
-        exit: i32,
-    ) -> Result<Outcome, String> {
+    fn execute(&self, line: usize, script: &str, small: &[Small], exit: i32) -> Result<Outcome, String> {
         let outcome = self.sandbox.run(line, &self.with_results(script), small);
         if outcome.code == Some(exit) {
             return Ok(outcome);
@@ -196,12 +189,17 @@ fn result_times(text: &str) -> Vec<(usize, &str, &str)> {
     const LENGTH: usize = "20260101_120000".len();
     let is_time = |word: &str| {
         word.len() == LENGTH
-            && word.bytes().enumerate().all(|(at, byte)| if at == 8 { byte == b'_' } else { byte.is_ascii_digit() })
+            && word
+                .bytes()
+                .enumerate()
+                .all(|(at, byte)| if at == 8 { byte == b'_' } else { byte.is_ascii_digit() })
     };
     let in_path = |letter: char| letter.is_ascii_alphanumeric() || "_-./~".contains(letter);
     let mut found = Vec::new();
     for (slash, _) in text.match_indices('/') {
-        let Some(time) = text.get(slash + 1..slash + 1 + LENGTH).filter(|time| is_time(time)) else { continue };
+        let Some(time) = text.get(slash + 1..slash + 1 + LENGTH).filter(|time| is_time(time)) else {
+            continue;
+        };
         let start = text[..slash].trim_end_matches(in_path).len();
         if start < slash {
             found.push((start, &text[start..slash], time));

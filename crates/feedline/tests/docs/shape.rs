@@ -3,9 +3,9 @@
 
 /// Units that follow a number: `0 s` and `4.28 ms` have the same shape.
 const UNITS: [&str; 41] = [
-    "ns", "us", "µs", "ms", "s", "min", "h", "d", "B", "bytes", "kB", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB",
-    "TiB", "PiB", "k", "K", "M", "G", "T", "%", "B/s", "kB/s", "KB/s", "MB/s", "GB/s", "TB/s", "KiB/s", "MiB/s",
-    "GiB/s", "TiB/s", "us/s", "Hz", "x", "m", "days",
+    "ns", "us", "µs", "ms", "s", "min", "h", "d", "B", "bytes", "kB", "KB", "MB", "GB", "TB", "KiB", "MiB",
+    "GiB", "TiB", "PiB", "k", "K", "M", "G", "T", "%", "B/s", "kB/s", "KB/s", "MB/s", "GB/s", "TB/s",
+    "KiB/s", "MiB/s", "GiB/s", "TiB/s", "us/s", "Hz", "x", "m", "days",
 ];
 
 const ANY: &str = "...";
@@ -180,7 +180,10 @@ fn end_of_number(letters: &[char], mut at: usize) -> usize {
 fn figures_units_and_line_breaks_may_differ() {
     for (expected, actual) in [
         ("wait  4.28 ms", "wait 0 s"),
-        ("an epoch takes 335 ms: compute 78 %, start of\n  workers 6 %", "an epoch takes 1.2 s: compute 8\n%, start of workers 10 %"),
+        (
+            "an epoch takes 335 ms: compute 78 %, start of\n  workers 6 %",
+            "an epoch takes 1.2 s: compute 8\n%, start of workers 10 %",
+        ),
         ("result in feedline-results/a/20260101_120000", "result in feedline-results/a/20261119_032953"),
         ("a\n  ...\nd", "a b c d"),
         ("a\n...", "a"),
@@ -205,6 +208,10 @@ fn words_may_not() {
         ("3 files", "3 folders", 0, "files", "folders"),
     ] {
         let difference = difference(expected, actual).unwrap_or_else(|| panic!("{expected}"));
-        assert_eq!((difference.line, difference.expected.as_str(), difference.found.as_str()), (line, wanted, found), "{expected}");
+        assert_eq!(
+            (difference.line, difference.expected.as_str(), difference.found.as_str()),
+            (line, wanted, found),
+            "{expected}"
+        );
     }
 }

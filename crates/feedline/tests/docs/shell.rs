@@ -12,8 +12,8 @@ pub(crate) struct Simple {
 /// Programs and words of the shell that are followed by a command.
 const BEFORE_A_COMMAND: [&str; 26] = [
     "mpirun", "mpiexec", "srun", "env", "time", "sudo", "nohup", "exec", "strace", "numactl", "taskset",
-    "timeout", "unshare", "flock", "nice", "pipx", "watch", "do", "then", "else", "if", "while", "until", "!",
-    "{", "sbatch",
+    "timeout", "unshare", "flock", "nice", "pipx", "watch", "do", "then", "else", "if", "while", "until",
+    "!", "{", "sbatch",
 ];
 
 /// Every simple command of a script, also those inside of `$(..)`.
