@@ -1,6 +1,7 @@
-//! The examples in README.md and docs: commands are executed in a sandbox and their output is compared, Python and JSON
-//! are parsed, and a block that nothing covers is a mistake. Command lines and workloads are also checked by a unit test
-//! of the program, which knows its flags and keys (`flags/examples.rs`). CONTRIBUTING.md has the rules for writers.
+//! The examples in README.md and docs: commands are executed in a sandbox and their output is compared, Python and
+//! JSON are parsed, and a block that nothing covers is a mistake. Command lines and workloads are also checked by a
+//! unit test of the program, which knows its flags and keys (`flags/examples.rs`). CONTRIBUTING.md has the rules for
+//! writers.
 
 pub(crate) mod page;
 mod sandbox;
@@ -135,8 +136,8 @@ fn every_block_is_covered() {
     }
     assert!(gaps.is_empty(), "blocks without a test:\n{}", gaps.join("\n"));
     println!(
-        "examples on {} pages: {executed} blocks executed, {checked} files and snippets checked, {} only parsed, {} not \
-         run\nonly parsed:\n{}\nnot run:\n{}",
+        "examples on {} pages: {executed} blocks executed, {checked} files and snippets checked, {} only parsed, \
+         {} not run\nonly parsed:\n{}\nnot run:\n{}",
         pages.len(),
         parsed.len(),
         not_run.len(),

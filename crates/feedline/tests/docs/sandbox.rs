@@ -1,6 +1,6 @@
-//! Where the examples of a page run: a folder that keeps its files from block to block, seen as `/tmp/job`, with folders
-//! of its own at `/mnt`, `/data` and `/tmp`, and no network. Every block has namespaces of its own, so that processes which
-//! it leaves behind end with it.
+//! Where the examples of a page run: a folder that keeps its files from block to block, seen as `/tmp/job`, with
+//! folders of its own at `/mnt`, `/data` and `/tmp`, and no network. Every block has namespaces of its own, so that
+//! processes which it leaves behind end with it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -153,8 +153,8 @@ impl<'a> Session<'a> {
         ))
     }
 
-    /// The script with the results that this run made in the place of those that the page shows: the first time that the
-    /// page shows in a folder stands for the first result there, and so on.
+    /// The script with the results that this run made in the place of those that the page shows: the first time that
+    /// the page shows in a folder stands for the first result there, and so on.
     fn with_results(&self, script: &str) -> String {
         let mut text = String::new();
         let mut copied = 0;

@@ -124,7 +124,8 @@ const FIX_CAUSE: &str = "fix the cause and run again";
 const LONGER_RUN: &str = "use a longer run: more files or more epochs";
 const MORE_CORES: &str = "use fewer ranks per host, or a host with more cores";
 const REPORT_BUG: &str = "this is a bug in feedline: please report it and attach ledger.json";
-const SHOW_PAGES: &str = "use a file system and kernel that show which pages are in memory (docs/explanation/cache.md), or --store direct";
+const SHOW_PAGES: &str =
+    "use a file system and kernel that show which pages are in memory (docs/explanation/cache.md), or --store direct";
 
 /// The rules, in the order in which a verdict lists them.
 pub(super) const RULES: &[Rule] = &[
