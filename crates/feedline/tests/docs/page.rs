@@ -40,6 +40,8 @@ pub(crate) struct Block {
     /// The file that it changes, for a diff.
     pub change: Option<String>,
     pub small: Vec<Small>,
+    /// Whether it needs an object store with a bucket named `bucket`. It and its setup share one.
+    pub object_store: bool,
 }
 
 /// A page.
@@ -62,7 +64,7 @@ pub(crate) struct Exchange {
 
 /// What a comment can say, for messages.
 const DIRECTIVES: &str = "parsed, REASON | not run, REASON | setup COMMAND | exit N | output of COMMAND | file NAME | \
-     change NAME | small WORDS: FLAGS | page compared by TEST";
+     change NAME | small WORDS: FLAGS | object store | page compared by TEST";
 
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
@@ -186,6 +188,8 @@ fn note(page: &mut Page, pending: &mut Pending, line: usize, directive: &str) ->
         block.exit = rest.trim().parse().map_err(|_| format!("'{directive}' needs a number"))?;
     } else if let Some(rest) = directive.strip_prefix("output of ") {
         block.output_of = named(rest);
+    } else if directive == "object store" {
+        block.object_store = true;
     } else if let Some(rest) = directive.strip_prefix("file ") {
         block.file = named(rest);
     } else if let Some(rest) = directive.strip_prefix("change ") {

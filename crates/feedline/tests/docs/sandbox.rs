@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::page::Small;
+use super::page::{Block, root};
 
 /// For one block. Examples are small; the limit allows for a busy machine.
 const TIME_LIMIT_SECONDS: u32 = 120;
@@ -56,21 +56,25 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-    /// Runs a script; its first line is this line of the page.
-    pub(crate) fn run(&self, line: usize, script: &str, small: &[Small]) -> Outcome {
+    /// Runs a script of a block; its first line is this line of the page.
+    pub(crate) fn run(&self, line: usize, script: &str, block: &Block) -> Outcome {
         for name in ["failed", "late"] {
             let _ = fs::remove_file(self.folder.join("example").join(name));
         }
         // The shell counts lines from the start of the script. The prelude has no line of its own.
         let (prelude, padding) = (include_str!("prelude.sh").trim_end(), "\n".repeat(line.saturating_sub(1)));
         self.example("script", &format!("{prelude} {padding}{script}"));
-        let small: String = small.iter().map(|small| format!("{}: {}\n", small.start, small.flags)).collect();
+        let small = block.small.iter().map(|small| format!("{}: {}\n", small.start, small.flags));
+        let setup = block.setup.iter().map(|(_, command)| format!("{command}\n"));
+        // An object store ends with the script, so the setup belongs to it.
+        self.example("setup", &if block.object_store { setup.collect() } else { String::new() });
+        let servers = if block.object_store { root().join("scripts/object-servers") } else { PathBuf::new() };
         let user = if fs::metadata("/proc/self").is_ok_and(|facts| is_root(&facts)) { "-m" } else { "-rm" };
         let mut command = Command::new("timeout");
         command.args(["-k", "5", &TIME_LIMIT_SECONDS.to_string(), "unshare", user, "--pid", "--fork"]);
         command.args(["--kill-child", "--net", "bash", "-c", include_str!("enter.sh"), "enter"]);
         command.arg(self.folder).arg(self.program).stdin(Stdio::null());
-        command.env("EXAMPLE_SMALL", small);
+        command.env("EXAMPLE_SMALL", small.collect::<String>()).env("EXAMPLE_SERVERS", servers);
         let output = command.output().unwrap_or_else(|error| panic!("timeout: {error}"));
         let failed = fs::read_to_string(self.folder.join("example/failed")).unwrap_or_default();
         Outcome {

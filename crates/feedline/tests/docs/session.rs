@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 
-use super::page::{Block, Page, Small, Treatment};
+use super::page::{Block, Page, Treatment};
 use super::sandbox::{Outcome, Sandbox};
 use super::shape::{self, Difference};
 
@@ -46,8 +46,8 @@ impl<'a> Session<'a> {
     }
 
     fn block(&mut self, block: &Block) -> Result<(), String> {
-        for (line, command) in &block.setup {
-            self.execute(*line, command, &block.small, 0)?;
+        for (line, command) in block.setup.iter().filter(|_| !block.object_store) {
+            self.execute(*line, command, block, 0)?;
         }
         if let Some(name) = &block.file {
             self.write(name, &block.text);
@@ -62,20 +62,20 @@ impl<'a> Session<'a> {
         }
         match (block.language.as_str(), &block.output_of) {
             ("sh" | "bash", _) => {
-                self.execute(block.line, &block.text, &block.small, block.exit)?;
+                self.execute(block.line, &block.text, block, block.exit)?;
             }
             ("console", _) => {
                 let exchanges = block.exchanges().map_err(|what| format!("{}:{what}", self.page.path))?;
                 let last = exchanges.len();
                 for (number, exchange) in exchanges.iter().enumerate() {
                     let exit = if number + 1 == last { block.exit } else { 0 };
-                    let outcome = self.execute(exchange.line, &exchange.command, &block.small, exit)?;
+                    let outcome = self.execute(exchange.line, &exchange.command, block, exit)?;
                     let first = exchange.line + exchange.command.lines().count();
                     self.compare(first, &exchange.command, &exchange.output, &outcome)?;
                 }
             }
             (_, Some(command)) => {
-                let outcome = self.execute(block.line, command, &block.small, block.exit)?;
+                let outcome = self.execute(block.line, command, block, block.exit)?;
                 self.compare(block.line, command, &block.text, &outcome)?;
             }
             _ => return Ok(()),
@@ -104,8 +104,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn execute(&self, line: usize, script: &str, small: &[Small], exit: i32) -> Result<Outcome, String> {
-        let outcome = self.sandbox.run(line, &self.with_results(script), small);
+    fn execute(&self, line: usize, script: &str, block: &Block, exit: i32) -> Result<Outcome, String> {
+        let outcome = self.sandbox.run(line, &self.with_results(script), block);
         if outcome.code == Some(exit) {
             return Ok(outcome);
         }
