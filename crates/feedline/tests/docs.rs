@@ -144,7 +144,7 @@ fn every_block_is_covered() {
         parsed.join("\n"),
         not_run.join("\n"),
     );
-    assert!(executed > parsed.len(), "most examples are executed, not only parsed");
+    assert!(executed > 20, "only {executed} blocks are executed");
 }
 
 #[test]

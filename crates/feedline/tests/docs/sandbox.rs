@@ -68,7 +68,12 @@ impl<'a> Sandbox<'a> {
         let setup = block.setup.iter().map(|(_, command)| format!("{command}\n"));
         // An object store ends with the script, so the setup belongs to it.
         self.example("setup", &if block.object_store { setup.collect() } else { String::new() });
-        let servers = if block.object_store { root().join("scripts/object-servers") } else { PathBuf::new() };
+        let servers = if block.object_store {
+            std::env::var("FEEDLINE_TEST_PYTHON").expect("FEEDLINE_TEST_PYTHON is not set: run scripts/test");
+            root().join("scripts/object-servers")
+        } else {
+            PathBuf::new()
+        };
         let user = if fs::metadata("/proc/self").is_ok_and(|facts| is_root(&facts)) { "-m" } else { "-rm" };
         let mut command = Command::new("timeout");
         command.args(["-k", "5", &TIME_LIMIT_SECONDS.to_string(), "unshare", user, "--pid", "--fork"]);
