@@ -57,9 +57,8 @@ fn carry_out(path: &str) {
     let page = page::load(path).unwrap_or_else(|mistakes| panic!("{mistakes}"));
     let dir = Dir::new();
     let sandbox = Sandbox::new(dir.folder(), Path::new(env!("CARGO_BIN_EXE_feedline")));
-    match Session::new(&page, sandbox).run() {
-        Ok(counts) => println!("{path}: {counts:?}"),
-        Err(mistake) => panic!("{mistake}"),
+    if let Err(mistake) = Session::new(&page, sandbox).run() {
+        panic!("{mistake}");
     }
 }
 
