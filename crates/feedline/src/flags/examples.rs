@@ -194,6 +194,7 @@ fn calls_are_found_in_scripts() {
             "cat > f <<'EOF'\nfeedline x\nEOF\nfor n in 1 2; do feedline run --ranks $n; done",
             vec!["3: feedline|run|--ranks|$n"],
         ),
+        ("sudo apt purge feedline; pipx uninstall feedline; sudo feedline -V", vec!["0: feedline|-V"]),
         ("srun -N 4 ~/bin/dlio_benchmark workload=demo", vec!["0: ~/bin/dlio_benchmark|workload=demo"]),
         ("feedline run \"a'b\" 'c\"d' e\\ f </dev/null", vec!["0: feedline|run|a'b|c\"d|e f"]),
     ] {

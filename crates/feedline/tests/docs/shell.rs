@@ -16,6 +16,10 @@ const BEFORE_A_COMMAND: [&str; 26] = [
     "!", "{", "sbatch",
 ];
 
+/// Words after which the name of the program is that of a package.
+const BEFORE_A_PACKAGE: [&str; 8] =
+    ["apt", "apt-get", "dpkg", "pip", "install", "uninstall", "remove", "purge"];
+
 /// Every simple command of a script, also those inside of `$(..)`.
 pub(crate) fn commands(script: &str) -> Vec<Simple> {
     let mut reader = Reader { rest: script.chars().collect(), ..Reader::default() };
@@ -51,8 +55,9 @@ fn program_at(words: &[String], programs: &[&str]) -> Option<usize> {
     if is_program(&words[first]) {
         return Some(first);
     }
-    let launches = BEFORE_A_COMMAND.contains(&words[first].as_str());
-    launches.then(|| words.iter().position(is_program)).flatten()
+    let at = words.iter().position(is_program)?;
+    let is_package = words[..at].iter().any(|word| BEFORE_A_PACKAGE.contains(&word.as_str()));
+    (BEFORE_A_COMMAND.contains(&words[first].as_str()) && !is_package).then_some(at)
 }
 
 #[derive(Default)]
