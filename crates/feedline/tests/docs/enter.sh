@@ -19,8 +19,8 @@ fi
 page=$1 program=$2 root=$1/root
 ip link set lo up
 mount --bind "$root" "$root"
-touch "$page/example/program"
-mount --bind "$program" "$page/example/program"
+touch "$page/example/tested/feedline"
+mount --bind "$program" "$page/example/tested/feedline"
 for entry in /*; do
     name=${entry#/}
     case $name in

@@ -17,11 +17,11 @@ run | validate | sweep | capacity | stall) ;;
 compare)
     # It refuses results whose verdict is invalid.
     [[ ! -e /example/was-late ]] || more+=(--force)
-    exec -a "$name" /example/program "$@" "${more[@]}"
+    exec -a "$name" /example/tested/feedline "$@" "${more[@]}"
     ;;
-*) exec -a "$name" /example/program "$@" "${more[@]}" ;;
+*) exec -a "$name" /example/tested/feedline "$@" "${more[@]}" ;;
 esac
-(exec -a "$name" /example/program "$@" "${more[@]}")
+(exec -a "$name" /example/tested/feedline "$@" "${more[@]}")
 code=$?
 if [[ $code -eq 5 ]]; then
     busy=0

@@ -33,7 +33,7 @@ pub(crate) struct Sandbox<'a> {
 impl<'a> Sandbox<'a> {
     /// In an empty folder.
     pub(crate) fn new(folder: &'a Path, program: &'a Path) -> Sandbox<'a> {
-        for name in ["root", "mnt", "data", "tmp/job", "tmp/home/bin", "example/bin"] {
+        for name in ["root", "mnt", "data", "tmp/job", "tmp/home/bin", "example/bin", "example/tested"] {
             fs::create_dir_all(folder.join(name)).unwrap();
         }
         fs::set_permissions(folder.join("tmp"), fs::Permissions::from_mode(0o1777)).unwrap();
