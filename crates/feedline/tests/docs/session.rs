@@ -90,17 +90,22 @@ impl<'a> Session<'a> {
         fs::write(path, text).unwrap();
     }
 
-    /// Applies a diff without positions: the lines before the change must be in the file, one after the other.
+    /// Applies a diff without positions. Lines `@@` separate changes; the lines before each change must be in the file,
+    /// one after the other.
     fn change(&self, block: &Block, name: &str) -> Result<(), String> {
-        let [before, after] = sides(&block.text);
-        let text = fs::read_to_string(self.sandbox.file(name)).unwrap_or_default();
-        if !text.contains(&before) {
-            return Err(format!(
-                "{}:{}: {name} does not have the lines that the diff removes or keeps:\n{before}\nit has:\n{text}",
-                self.page.path, block.line
-            ));
+        let mut text = fs::read_to_string(self.sandbox.file(name)).unwrap_or_default();
+        for hunk in block.text.split("@@\n").filter(|hunk| !hunk.is_empty()) {
+            let [before, after] = sides(hunk);
+            if !text.contains(&before) {
+                let (path, line) = (&self.page.path, block.line);
+                return Err(format!(
+                    "{path}:{line}: {name} does not have the lines that the diff removes or keeps:\n{before}\nit \
+                     has:\n{text}"
+                ));
+            }
+            text = text.replacen(&before, &after, 1);
         }
-        self.write(name, &text.replacen(&before, &after, 1));
+        self.write(name, &text);
         Ok(())
     }
 
