@@ -3,6 +3,8 @@
 
 pub(crate) mod cluster;
 pub(crate) mod complete;
+#[cfg(test)]
+mod examples;
 pub(crate) mod metrics;
 mod overrides;
 

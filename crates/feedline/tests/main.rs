@@ -53,6 +53,8 @@ mod damage;
 mod dlio;
 // The facts of --version, and checks of hosts and folders.
 mod doctor;
+// The examples in README.md and docs are executed, and their output is compared.
+mod docs;
 // Each planned sample is delivered once, whatever the shape of the run.
 mod exactly_once;
 // Experiments from the literature, on simulated devices.

@@ -3,7 +3,7 @@
 //! into a `session::Ask` and runs it, and `leaf` writes the files that DLIO's users and MLPerf's checkers read.
 
 mod environment;
-mod hydra;
+pub(crate) mod hydra;
 pub(crate) mod job;
 pub(crate) mod leaf;
 mod postprocessor;

@@ -1,0 +1,1 @@
+. /example/setup; set -E; trap 'echo "$LINENO" >/example/failed' ERR; example_result() { local found; found=$(ls -d "$1"/[0-9]*/ 2>/dev/null | sort | sed -n "$2p"); [[ -n $found ]] || { echo "example: $1 has no result number $2" >&2; found=$1/missing/; }; echo "${found%/}"; };
