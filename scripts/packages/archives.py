@@ -65,32 +65,24 @@ def files_below(folder):
 def wheel(parts):
     """`feedline`, made by maturin; of a binary that was built before, by the writer below."""
     stage = fresh(binary.STAGE / "wheel")
-    data = stage / "feedline.data/data/share"
-    shutil.copytree(parts.share, data)
+    share = stage / "feedline.data/data/share"
+    shutil.copytree(parts.share, share)
     shutil.copy(parts.sbom, stage)
     for path in [ROOT / "README.md", ROOT / "LICENSE", parts.licences]:
         shutil.copy(path, stage)
-    project = binary.project(parts.release, wheel_tables(parts))
+    files = f'readme = "README.md"\nlicense-files = ["LICENSE", "{parts.licences.name}"]'
+    data = f'data = "feedline.data"\n\n[tool.maturin.sbom]\nrust = false\ninclude = ["{parts.sbom.name}"]'
+    project = binary.project(parts.release, files, data)
     name = f"feedline-{parts.release.version}-{WHEEL_TAG}.whl"
     if parts.built:
         made = binary.maturin(stage, project, parts.release, parts.profile)
         if made.name != name:
             raise Failed(f"maturin made {made.name}, expected {name}")
         return Path(shutil.copy(made, parts.out / name))
-    members = {f"share/{path.relative_to(data)}": path for path in files_below(data)}
+    members = {f"share/{path.relative_to(share)}": path for path in files_below(share)}
     text = (stage / "README.md").read_text()
     meta = core_metadata("feedline", parts.release.version, SUMMARY, text)
     return write_wheel(parts, "feedline", parts.release.version, meta, {"feedline": parts.program.read_bytes()}, members)
-
-
-def wheel_tables(parts):
-    """What pyproject.toml says about files that are next to it."""
-    return f"""data = "feedline.data"
-
-[tool.maturin.sbom]
-rust = false
-include = ["{parts.sbom.name}"]
-"""
 
 
 def dlio_wheel(parts):

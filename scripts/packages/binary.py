@@ -33,11 +33,13 @@ def build(release, profile):
     return program
 
 
-def project(release, more=""):
-    """The pyproject.toml of the wheel `feedline`."""
-    template = (ROOT / "packaging/wheel.toml").read_text()
-    crate = ROOT / "crates/feedline/Cargo.toml"
-    return template.replace("@VERSION@", release.version).replace("@CRATE@", str(crate)) + more
+def project(release, files="", data=""):
+    """The pyproject.toml of the wheel `feedline`: with what it says about files that are next to it."""
+    text = (ROOT / "packaging/wheel.toml").read_text()
+    values = {"@VERSION@": release.version, "@CRATE@": str(ROOT / "crates/feedline/Cargo.toml"), "@FILES@": files, "@DATA@": data}
+    for key, value in values.items():
+        text = text.replace(key, value)
+    return text
 
 
 def maturin(stage, project, release, profile):
@@ -45,8 +47,8 @@ def maturin(stage, project, release, profile):
     (stage / "pyproject.toml").write_text(project)
     # Messages of panics name source files: relative to the project and to the registry of crates, not to this machine.
     registry = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo")) / "registry/src"
-    renamed = [(ROOT, "feedline"), *((folder, "crates") for folder in sorted(registry.iterdir()))]
-    flags = " ".join(f"--remap-path-prefix={old}={new}" for old, new in renamed)
+    renamed = [(folder, "crates.io") for folder in sorted(registry.iterdir())]
+    flags = " ".join(f"--remap-path-prefix={old}={new}" for old, new in [*renamed, (ROOT, "feedline")])
     flags_of_c = " ".join(f"-ffile-prefix-map={old}={new}" for old, new in renamed)
     options = ["--profile", profile, "--zig", "--compatibility", "manylinux_2_17", "--target", TARGET, "--locked"]
     environment = {**release.environment(), "PATH": tools.path(), "CARGO_TARGET_DIR": str(ROOT / "target")}
@@ -75,7 +77,7 @@ def check_loads(path):
 def preload_library(program):
     """The library that `feedline audit` loads into jobs, cut out of the binary: it is the ELF file inside the file."""
     content = program.read_bytes()
-    name, at = b"feedline_preload", 0
+    name, at = b"\0feedline_mark\0", 0
     while (at := content.find(b"\x7fELF\x02\x01\x01", at + 1)) > 0:
         # The section headers are the end of a shared library.
         table = int.from_bytes(content[at + 40 : at + 48], "little")
