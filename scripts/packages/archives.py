@@ -49,6 +49,12 @@ class Parts:
     built: bool = True
     """Whether the sources were built by this call, as opposed to a binary that was given."""
     out: Path = OUT
+    quick: bool = False
+    """Little compression, for packages that are only checked and then removed."""
+
+    @property
+    def level(self):
+        return 1 if self.quick else 9
 
     def documents(self):
         """Files for share/doc/feedline."""
@@ -123,20 +129,20 @@ def write_wheel(parts, name, version, metadata, programs, data):
         f"{about}/sboms/{parts.sbom.name}": (parts.sbom.read_bytes(), 0o644),
     }
     target = parts.out / f"{name}-{version}-{WHEEL_TAG}.whl"
-    pack_wheel(target, members, f"{about}/RECORD", parts.release.date)
+    pack_wheel(target, members, f"{about}/RECORD", parts)
     return target
 
 
-def pack_wheel(target, members, record, date):
+def pack_wheel(target, members, record, parts):
     """Writes the archive with its list of files, which is the last member."""
     rows = []
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for member, (content, mode) in members.items():
             digest = urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
             rows.append(f"{member},sha256={digest},{len(content)}\n")
-            archive.writestr(zip_entry(member, mode, date), content, compresslevel=9)
+            archive.writestr(zip_entry(member, mode, parts.release.date), content, compresslevel=parts.level)
         rows.append(f"{record},,\n")
-        archive.writestr(zip_entry(record, 0o644, date), "".join(rows), compresslevel=9)
+        archive.writestr(zip_entry(record, 0o644, parts.release.date), "".join(rows), compresslevel=parts.level)
 
 
 def zip_entry(name, mode, date):
@@ -162,7 +168,7 @@ def tarball(parts):
             entry = tarfile.TarInfo(f"{name}/{member}")
             entry.size, entry.mode, entry.mtime, entry.uname, entry.gname = len(data), mode, parts.release.date, "root", "root"
             archive.addfile(entry, io.BytesIO(data))
-    target.write_bytes(gzip.compress(content.getvalue(), 9, mtime=parts.release.date))
+    target.write_bytes(gzip.compress(content.getvalue(), parts.level, mtime=parts.release.date))
     return target
 
 
@@ -186,7 +192,7 @@ def deb(parts):
     put(stage / "DEBIAN/control", control(release, stage).encode())
     target = parts.out / f"feedline_{release.version}_amd64.deb"
     # SOURCE_DATE_EPOCH limits the times of files; -Zxz is what all releases of Debian and Ubuntu unpack.
-    run("dpkg-deb", "--root-owner-group", "-Zxz", "--build", stage, target, env=release.environment(), capture_output=True, text=True)
+    run("dpkg-deb", "--root-owner-group", *(["-Zgzip", "-z1"] if parts.quick else ["-Zxz"]), "--build", stage, target, env=release.environment(), capture_output=True, text=True)
     return target
 
 

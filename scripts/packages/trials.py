@@ -4,6 +4,7 @@ import dataclasses
 import fnmatch
 import json
 import re
+import stat
 import time
 
 from . import binary
@@ -33,12 +34,16 @@ class Way:
     """Files that the package manager changes."""
     on_path: bool = True
     """Whether the shells look below the prefix for completions."""
+    keeps_folders: bool = True
+    """Whether folders remain that are empty: pip and tar do not know who made them."""
 
 
 VENV = "/home/tester/venv"
+# fish keeps files of its own, and looks below /usr/local only if the desktop or the user says so.
+FISH = {"XDG_CONFIG_HOME": "/tmp/fish", "XDG_DATA_HOME": "/tmp/fish", "XDG_DATA_DIRS": "/usr/local/share:/usr/share"}
 WAYS = {
     "wheel": Way(f"{VENV}/bin/pip install @PACKAGE@", f"{VENV}/bin/pip uninstall --yes feedline", VENV, "tester", f"python3 -m venv {VENV}", on_path=False),
-    "deb": Way("dpkg --install @PACKAGE@", "dpkg --purge feedline", "/usr", "root", changed=tuple(OF_DPKG)),
+    "deb": Way("dpkg --install @PACKAGE@", "dpkg --purge feedline", "/usr", "root", changed=tuple(OF_DPKG), keeps_folders=False),
     "tarball": Way(
         "tar -xzf @PACKAGE@ -C /usr/local --strip-components=1",
         "tar -tzf @PACKAGE@ | sed 's|^[^/]*|/usr/local|' | xargs -d '\\n' rm",
@@ -65,7 +70,7 @@ def try_package(kind, package, release):
             raise Failed(f"{package.name}: the verdict came after {whole:.1f} s, later than {TIME_LIMIT} s")
         use(root, way, release)
         root.ok(way.remove.replace("@PACKAGE@", place), user=way.user)
-        leftovers(root, before, way.changed, package.name)
+        leftovers(root, before, package.name, way.changed, way.keeps_folders)
 
 
 def no_network(root):
@@ -83,7 +88,7 @@ def demo(root, program, **options):
             verdict = json.loads(out)["feedline"]["verdict"]
         except (ValueError, KeyError, TypeError) as error:
             raise Failed(f"the demo has no result, exit code {code}: {said}") from error
-        reasons = [f"{rule['rule']}: {rule['evidence']}" for rule in verdict["rules"] if rule["outcome"] != "pass"]
+        reasons = [f"{rule['rule']}: {rule['evidence']}" for rule in verdict["rules"] if rule["outcome"] not in ("pass", "note")]
         say(f"demo, attempt {attempt}: {verdict['status']}{''.join(f' ({one})' for one in reasons)}")
         if verdict["status"] in VERDICTS and code == 0:
             return
@@ -126,9 +131,9 @@ def completions(root, way):
     said = root.ok(f"zsh -fc '{add}autoload -Uz compinit && compinit -D -u && print loaded: $_comps[feedline] && autoload +X _feedline && print found'", **path)
     complete("zsh", "loaded: _feedline" in said and "found" in said, said)
     add = "" if way.on_path else f"source {share}/{binary.COMPLETIONS['fish']}; "
-    said = root.ok(f"fish --command '{add}complete --do-complete \"feedline ru\"'", XDG_CONFIG_HOME="/tmp/fish", XDG_DATA_HOME="/tmp/fish", **path)
+    said = root.ok(f"fish --command '{add}complete --do-complete \"feedline ru\"'", **FISH, **path)
     complete("fish", re.search(r"^run\b", said, re.M), said)
-    root.ok("rm -rf /tmp/fish /tmp/fish.* /tmp/tester")
+    root.ok("rm -rf /tmp/fish /tmp/fish.*")
     say("completions: bash, zsh, fish")
 
 
@@ -146,14 +151,19 @@ def audit(root, program):
     say(f"audit: {found[1]} file calls of a job were observed")
 
 
-def leftovers(root, before, allowed, name):
+def leftovers(root, before, name, allowed=(), keeps_folders=False):
+    """All files are as before. A new folder that has files is reported by these files."""
     after = root.files()
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
-    left = sorted(path for path in changed if not any(fnmatch.fnmatch(path, pattern) for pattern in allowed))
+    folders = {path for path in changed - before.keys() if stat.S_ISDIR(after[path][0])} if keeps_folders else set()
+    managed = {path for path in changed - folders if any(fnmatch.fnmatch(path, pattern) for pattern in allowed)}
+    left = sorted(changed - folders - managed)
     if left:
         shown = [f"{'removed' if path not in after else 'new' if path not in before else 'changed'}: /{path}" for path in left]
         raise Failed(f"{name} leaves {len(left)} changed files after its removal:\n" + "\n".join(shown[:20]))
-    say(f"removed: {len(after):,} files and folders as before" + (f", except for those of the package manager ({len(changed)})" if changed else ""))
+    rest = [f"{len(managed)} of the package manager"] if managed else []
+    rest += [f"{len(folders)} empty folders"] if folders else []
+    say(f"removed: {len(before):,} files and folders as before" + (f", except for {' and '.join(rest)}" if rest else ""))
 
 
 def try_pipx(package):
@@ -161,8 +171,10 @@ def try_pipx(package):
     with CleanRoot("pipx") as root:
         place = root.put(package)
         started = time.monotonic()
-        said = root.ok(f"pipx run --spec {place} feedline --version", network=True)
-        say(f"pipx run: {said.strip().splitlines()[-1]}, after {time.monotonic() - started:.1f} s")
+        code, version, said = root.call(f"pipx run --spec {place} feedline --version", network=True)
+        if code != 0 or not version.startswith("feedline "):
+            raise Failed(f"pipx run ends with exit code {code}: {said}")
+        say(f"pipx run: {version.splitlines()[0]}, after {time.monotonic() - started:.1f} s")
 
 
 def try_dlio(package, release):
@@ -193,7 +205,7 @@ def try_dlio(package, release):
         said = root.ok(f"cd dlio && {VENV}/bin/dlio_benchmark_query workload=unet3d_h100 ++workload.workflow.query=model.name", folder=f"/{DATA}")
         say(f"dlio_benchmark_query: {said.strip()}")
         root.ok(f"{VENV}/bin/pip uninstall --yes dlio-benchmark")
-        leftovers(root, before, (), package.name)
+        leftovers(root, before, package.name)
 
 
 # What emulates Docker: the instructions of packaging/Dockerfile, executed in a clean root.
