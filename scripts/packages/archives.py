@@ -88,7 +88,9 @@ def wheel(parts):
     members = {f"share/{path.relative_to(share)}": path for path in files_below(share)}
     text = (stage / "README.md").read_text()
     meta = core_metadata("feedline", parts.release.version, SUMMARY, text)
-    return write_wheel(parts, "feedline", parts.release.version, meta, {"feedline": parts.program.read_bytes()}, members)
+    return write_wheel(
+        parts, "feedline", parts.release.version, meta, {"feedline": parts.program.read_bytes()}, members
+    )
 
 
 def dlio_wheel(parts):
@@ -159,14 +161,22 @@ def tarball(parts):
     """A folder with bin and share, which can be unpacked over any prefix."""
     name = f"feedline-{parts.release.version}-{TARGET}"
     members = {"bin/feedline": (parts.program.read_bytes(), 0o755)}
-    members |= {f"share/{path.relative_to(parts.share)}": (path.read_bytes(), 0o644) for path in files_below(parts.share)}
+    members |= {
+        f"share/{path.relative_to(parts.share)}": (path.read_bytes(), 0o644) for path in files_below(parts.share)
+    }
     members |= {f"share/doc/feedline/{path.name}": (path.read_bytes(), 0o644) for path in parts.documents()}
     target = parts.out / f"{name}.tar.gz"
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for member, (data, mode) in sorted(members.items()):
             entry = tarfile.TarInfo(f"{name}/{member}")
-            entry.size, entry.mode, entry.mtime, entry.uname, entry.gname = len(data), mode, parts.release.date, "root", "root"
+            entry.size, entry.mode, entry.mtime, entry.uname, entry.gname = (
+                len(data),
+                mode,
+                parts.release.date,
+                "root",
+                "root",
+            )
             archive.addfile(entry, io.BytesIO(data))
     target.write_bytes(gzip.compress(content.getvalue(), parts.level, mtime=parts.release.date))
     return target
@@ -192,7 +202,17 @@ def deb(parts):
     put(stage / "DEBIAN/control", control(release, stage).encode())
     target = parts.out / f"feedline_{release.version}_amd64.deb"
     # SOURCE_DATE_EPOCH limits the times of files; -Zxz is what all releases of Debian and Ubuntu unpack.
-    run("dpkg-deb", "--root-owner-group", *(["-Zgzip", "-z1"] if parts.quick else ["-Zxz"]), "--build", stage, target, env=release.environment(), capture_output=True, text=True)
+    run(
+        "dpkg-deb",
+        "--root-owner-group",
+        *(["-Zgzip", "-z1"] if parts.quick else ["-Zxz"]),
+        "--build",
+        stage,
+        target,
+        env=release.environment(),
+        capture_output=True,
+        text=True,
+    )
     return target
 
 

@@ -52,10 +52,14 @@ def release():
     version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     commit, date = os.environ.get("FEEDLINE_COMMIT"), os.environ.get("SOURCE_DATE_EPOCH")
     if (ROOT / ".git").exists():
-        commit = commit or output("git", "rev-parse", "--short=12", "HEAD") + ("-dirty" if output("git", "status", "--porcelain") else "")
+        commit = commit or output("git", "rev-parse", "--short=12", "HEAD") + (
+            "-dirty" if output("git", "status", "--porcelain") else ""
+        )
         date = date or output("git", "log", "-1", "--format=%ct")
     if not commit or not date:
-        raise Failed("no git repository: set FEEDLINE_COMMIT and SOURCE_DATE_EPOCH to the commit and its date in seconds")
+        raise Failed(
+            "no git repository: set FEEDLINE_COMMIT and SOURCE_DATE_EPOCH to the commit and its date in seconds"
+        )
     return Release(version, commit, int(date))
 
 

@@ -17,7 +17,15 @@ COMPLETIONS = {
     "powershell": "doc/feedline/completions/feedline.ps1",
 }
 # Libraries of glibc 2.17, all in the package libc6.
-LIBRARIES = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1", "ld-linux-x86-64.so.2"}
+LIBRARIES = {
+    "libc.so.6",
+    "libm.so.6",
+    "libpthread.so.0",
+    "libdl.so.2",
+    "librt.so.1",
+    "libutil.so.1",
+    "ld-linux-x86-64.so.2",
+}
 
 
 def build(release, profile):
@@ -36,7 +44,12 @@ def build(release, profile):
 def project(release, files="", data=""):
     """The pyproject.toml of the wheel `feedline`: with what it says about files that are next to it."""
     text = (ROOT / "packaging/wheel.toml").read_text()
-    values = {"@VERSION@": release.version, "@CRATE@": str(ROOT / "crates/feedline/Cargo.toml"), "@FILES@": files, "@DATA@": data}
+    values = {
+        "@VERSION@": release.version,
+        "@CRATE@": str(ROOT / "crates/feedline/Cargo.toml"),
+        "@FILES@": files,
+        "@DATA@": data,
+    }
     for key, value in values.items():
         text = text.replace(key, value)
     return text

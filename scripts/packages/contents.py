@@ -72,7 +72,12 @@ def check_documents(path, members, parts):
 
 def check_manual_page(path, page, content):
     expect(b"\n.TH " in b"\n" + content and b".SH NAME" in content, f"{path.name}: {page} is no manual page")
-    done = subprocess.run(["man", "--warnings", "--local-file", "-"], input=content, capture_output=True, env={"LANG": "C.UTF-8", "MANWIDTH": "80", "PATH": "/usr/bin:/bin"})
+    done = subprocess.run(
+        ["man", "--warnings", "--local-file", "-"],
+        input=content,
+        capture_output=True,
+        env={"LANG": "C.UTF-8", "MANWIDTH": "80", "PATH": "/usr/bin:/bin"},
+    )
     said = done.stderr.decode(errors="replace").strip()
     expect(done.returncode == 0 and not said, f"{path.name}: man cannot format {page}: {said}")
 
@@ -105,22 +110,35 @@ def read_wheel(path, parts):
     name, version = path.name.split("-")[:2]
     about, data = f"{name}-{version}.dist-info/", f"{name}-{version}.data/"
     with zipfile.ZipFile(path) as archive:
-        content = {info.filename: (archive.read(info), (info.external_attr >> 16) & 0o777) for info in archive.infolist() if not info.is_dir()}
+        content = {
+            info.filename: (archive.read(info), (info.external_attr >> 16) & 0o777)
+            for info in archive.infolist()
+            if not info.is_dir()
+        }
     listed = {row[0]: row[1] for row in csv.reader(io.StringIO(content[f"{about}RECORD"][0].decode()))}
-    expect(set(listed) == set(content), f"{path.name}: RECORD and the archive differ: {sorted(set(listed) ^ set(content))}")
+    expect(
+        set(listed) == set(content), f"{path.name}: RECORD and the archive differ: {sorted(set(listed) ^ set(content))}"
+    )
     for member, (text, _) in content.items():
         digest = "sha256=" + urlsafe_b64encode(hashlib.sha256(text).digest()).rstrip(b"=").decode()
-        expect(listed[member] == digest or member == f"{about}RECORD", f"{path.name}: RECORD has another sum of {member}")
+        expect(
+            listed[member] == digest or member == f"{about}RECORD", f"{path.name}: RECORD has another sum of {member}"
+        )
     meta = content[f"{about}METADATA"][0].decode()
     for line in [f"Version: {version}", f"Name: {name.replace('_', '-')}", "License-Expression: Apache-2.0"]:
         expect(f"\n{line}\n" in meta, f"{path.name}: METADATA has no line {line}")
-    expect("Requires-Dist" not in meta.replace('Requires-Dist: mpi4py>=3.1 ; extra == "mpi4py"', ""), f"{path.name} requires other packages")
+    expect(
+        "Requires-Dist" not in meta.replace('Requires-Dist: mpi4py>=3.1 ; extra == "mpi4py"', ""),
+        f"{path.name} requires other packages",
+    )
     tag = f"\nTag: {archives.WHEEL_TAG}"
     expect(tag in content[f"{about}WHEEL"][0].decode(), f"{path.name}: WHEEL has no {tag.strip()}")
     places = {f"{data}scripts/": "bin/", f"{data}data/": "", about: "about/"}
     found = {}
     for member, value in content.items():
-        [(start, prefix)] = [(start, prefix) for start, prefix in places.items() if member.startswith(start)] or [(None, None)]
+        [(start, prefix)] = [(start, prefix) for start, prefix in places.items() if member.startswith(start)] or [
+            (None, None)
+        ]
         expect(start, f"{path.name} has an unexpected file {member}")
         found[prefix + member[len(start) :]] = value
     return found
@@ -132,9 +150,15 @@ def read_tarball(path, parts):
         entries = archive.getmembers()
         found = {entry.name.removeprefix(top): (archive.extractfile(entry).read(), entry.mode) for entry in entries}
     names = [entry.name for entry in entries]
-    expect(all(name.startswith((f"{top}bin/", f"{top}share/")) for name in names), f"{path.name} has files outside of {top}bin and share")
+    expect(
+        all(name.startswith((f"{top}bin/", f"{top}share/")) for name in names),
+        f"{path.name} has files outside of {top}bin and share",
+    )
     expect(names == sorted(names), f"{path.name} is not sorted")
-    expect({(entry.mtime, entry.uid, entry.gid) for entry in entries} == {(parts.release.date, 0, 0)}, f"{path.name}: times or owners differ")
+    expect(
+        {(entry.mtime, entry.uid, entry.gid) for entry in entries} == {(parts.release.date, 0, 0)},
+        f"{path.name}: times or owners differ",
+    )
     for document in parts.documents():
         expect(f"share/doc/feedline/{document.name}" in found, f"{path.name} has no {document.name}")
     return found
@@ -145,7 +169,12 @@ def read_deb(path, parts):
     tree = fresh(OUT / ".check")
     run("dpkg-deb", "--raw-extract", path, tree, capture_output=True)
     fields = dict(re.findall(r"^(\S+): (.*)$", (tree / "DEBIAN/control").read_text(), re.M))
-    wanted = {"Package": "feedline", "Version": parts.release.version, "Architecture": "amd64", "Depends": archives.DEPENDS}
+    wanted = {
+        "Package": "feedline",
+        "Version": parts.release.version,
+        "Architecture": "amd64",
+        "Depends": archives.DEPENDS,
+    }
     for field, value in wanted.items():
         expect(fields.get(field) == value, f"{path.name}: {field} is {fields.get(field)}, not {value}")
     said = subprocess.run(["md5sum", "--check", "--quiet", "DEBIAN/md5sums"], cwd=tree, capture_output=True, text=True)
@@ -161,7 +190,11 @@ def read_deb(path, parts):
 
 
 def check_lintian(path):
-    done = subprocess.run(["lintian", "--fail-on", "error", "--no-tag-display-limit", "--allow-root", str(path)], capture_output=True, text=True)
+    done = subprocess.run(
+        ["lintian", "--fail-on", "error", "--no-tag-display-limit", "--allow-root", str(path)],
+        capture_output=True,
+        text=True,
+    )
     for line in done.stdout.splitlines():
         say(f"  lintian {line}")
     expect(done.returncode == 0, f"{path.name}: lintian reports errors\n{done.stdout}{done.stderr}".rstrip())

@@ -54,7 +54,9 @@ def reached(manifest, root):
     while open_ends:
         node = open_ends.pop()
         if node not in found:
-            linked = [one["pkg"] for one in nodes[node]["deps"] if any(kind["kind"] is None for kind in one["dep_kinds"])]
+            linked = [
+                one["pkg"] for one in nodes[node]["deps"] if any(kind["kind"] is None for kind in one["dep_kinds"])
+            ]
             found[node] = linked
             open_ends += linked
     return found
@@ -65,7 +67,12 @@ def of_program(manifest, name):
     packages = {package["id"]: package for package in metadata(manifest)["packages"]}
     [root] = [key for key, package in packages.items() if package["name"] == name and package["source"] is None]
     graph = reached(manifest, root)
-    order = [root, *sorted((key for key in graph if key != root), key=lambda key: (packages[key]["name"], packages[key]["version"]))]
+    order = [
+        root,
+        *sorted(
+            (key for key in graph if key != root), key=lambda key: (packages[key]["name"], packages[key]["version"])
+        ),
+    ]
     return [crate(packages[key], [packages[one] for one in graph[key]]) for key in order]
 
 
@@ -130,18 +137,60 @@ def bundled():
     zig_version, zig = output(tools.python(), "-m", "ziglang", "version"), tools.zig_folder()
     cryptography = sorted(ring.glob("third_party/*/LICENSE*"))
     return [
-        Component("zstd", native, f"pkg:github/facebook/zstd@v{native}", "BSD-3-Clause",
-                  "The C library in zstd-sys", texts=(zstd / "zstd/LICENSE",)),
-        Component("BoringSSL", f"in ring {ring_version}", "pkg:github/google/boringssl", "ISC AND OpenSSL AND MIT",
-                  "C and assembler code in ring", texts=(ring / "LICENSE-BoringSSL", ring / "LICENSE-other-bits", *cryptography)),
-        Component("uplot", uplot[1], f"pkg:npm/uplot@{uplot[1]}", "MIT",
-                  "Plots in the pages of results", texts=(UPLOT / "uplot-LICENSE",)),
-        Component("rust-std", compiler, f"pkg:github/rust-lang/rust@{compiler}", "MIT OR Apache-2.0",
-                  "The standard library of Rust", texts=tuple(documents / name for name in ["MIT.txt", "Apache-2.0.txt"])),
-        Component("zig", zig_version, f"pkg:pypi/ziglang@{zig_version}", "MIT",
-                  "compiler_rt, the functions that compiled code calls", texts=(zig / "LICENSE",)),
-        Component("libunwind", f"in zig {zig_version}", "pkg:github/llvm/llvm-project#libunwind", "Apache-2.0 WITH LLVM-exception",
-                  "Unwinding of the stack", texts=(zig / "lib/libunwind/LICENSE.TXT",)),
-        Component("glibc", "2.17", "pkg:generic/glibc@2.17", "LGPL-2.1-or-later",
-                  "Start files of programs, whose licence permits linking without conditions", texts=(zig / "lib/libc/glibc/LICENSES",)),
+        Component(
+            "zstd",
+            native,
+            f"pkg:github/facebook/zstd@v{native}",
+            "BSD-3-Clause",
+            "The C library in zstd-sys",
+            texts=(zstd / "zstd/LICENSE",),
+        ),
+        Component(
+            "BoringSSL",
+            f"in ring {ring_version}",
+            "pkg:github/google/boringssl",
+            "ISC AND OpenSSL AND MIT",
+            "C and assembler code in ring",
+            texts=(ring / "LICENSE-BoringSSL", ring / "LICENSE-other-bits", *cryptography),
+        ),
+        Component(
+            "uplot",
+            uplot[1],
+            f"pkg:npm/uplot@{uplot[1]}",
+            "MIT",
+            "Plots in the pages of results",
+            texts=(UPLOT / "uplot-LICENSE",),
+        ),
+        Component(
+            "rust-std",
+            compiler,
+            f"pkg:github/rust-lang/rust@{compiler}",
+            "MIT OR Apache-2.0",
+            "The standard library of Rust",
+            texts=tuple(documents / name for name in ["MIT.txt", "Apache-2.0.txt"]),
+        ),
+        Component(
+            "zig",
+            zig_version,
+            f"pkg:pypi/ziglang@{zig_version}",
+            "MIT",
+            "compiler_rt, the functions that compiled code calls",
+            texts=(zig / "LICENSE",),
+        ),
+        Component(
+            "libunwind",
+            f"in zig {zig_version}",
+            "pkg:github/llvm/llvm-project#libunwind",
+            "Apache-2.0 WITH LLVM-exception",
+            "Unwinding of the stack",
+            texts=(zig / "lib/libunwind/LICENSE.TXT",),
+        ),
+        Component(
+            "glibc",
+            "2.17",
+            "pkg:generic/glibc@2.17",
+            "LGPL-2.1-or-later",
+            "Start files of programs, whose licence permits linking without conditions",
+            texts=(zig / "lib/libc/glibc/LICENSES",),
+        ),
     ]

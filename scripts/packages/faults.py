@@ -38,9 +38,17 @@ def find_leftover(root):
     """A file that a removal leaves, and one that it takes along."""
     before = root.files()
     root.ok("mkdir folder && touch folder/left")
-    must_fail("left file", r"1 changed files[^/]*new: /home/tester/folder/left", lambda: trials.leftovers(root, before, "a package", keeps_folders=True))
+    must_fail(
+        "left file",
+        r"1 changed files[^/]*new: /home/tester/folder/left",
+        lambda: trials.leftovers(root, before, "a package", keeps_folders=True),
+    )
     root.ok("rm -r /home/tester/folder /usr/share/doc/bash/copyright", user="root")
-    must_fail("lost file", r"removed: /usr/share/doc/bash/copyright", lambda: trials.leftovers(root, before, "a package", keeps_folders=True))
+    must_fail(
+        "lost file",
+        r"removed: /usr/share/doc/bash/copyright",
+        lambda: trials.leftovers(root, before, "a package", keeps_folders=True),
+    )
 
 
 def changed(parts, out, change):
@@ -76,11 +84,16 @@ def fault_no_page_of_a_command_in_the_wheel(parts, out):
 
 def fault_page_that_is_no_page(parts, out):
     r"feedline-run.1 is no manual page"
-    checked(parts, archives.tarball, changed(parts, out, lambda share: (share / "man/man1/feedline-run.1").write_text("text\n")))
+    checked(
+        parts,
+        archives.tarball,
+        changed(parts, out, lambda share: (share / "man/man1/feedline-run.1").write_text("text\n")),
+    )
 
 
 def fault_page_with_an_unknown_macro(parts, out):
     r"man cannot format feedline-run.1"
+
     def damage(share):
         page = share / "man/man1/feedline-run.1"
         page.write_text(page.read_text() + ".XYZ unknown\n")
@@ -95,7 +108,9 @@ def fault_no_completions(parts, out):
 
 def fault_completions_of_nothing(parts, out):
     r"does not complete feedline"
-    checked(parts, archives.wheel, changed(parts, out, lambda share: (share / binary.COMPLETIONS["fish"]).write_text("")))
+    checked(
+        parts, archives.wheel, changed(parts, out, lambda share: (share / binary.COMPLETIONS["fish"]).write_text(""))
+    )
 
 
 def fault_licences_are_incomplete(parts, out):
@@ -139,7 +154,11 @@ def fault_binary_without_the_library_of_the_audit(parts, out):
 
 def fault_too_large(parts, out):
     r"the limit is 15,000,000"
-    checked(parts, archives.tarball, changed(parts, out, lambda share: (share / "large").write_bytes(os.urandom(16_000_000))))
+    checked(
+        parts,
+        archives.tarball,
+        changed(parts, out, lambda share: (share / "large").write_bytes(os.urandom(16_000_000))),
+    )
 
 
 def fault_times_of_now(parts, out):
@@ -155,7 +174,13 @@ def fault_wheel_with_a_changed_file(parts, out):
 
 def fault_wheel_that_requires_others(parts, out):
     r"RECORD has another sum|requires other packages"
-    rewrite(parts, out, lambda name, content: content.replace(b"\n\n", b"\nRequires-Dist: numpy\n\n", 1) if name.endswith("/METADATA") else content)
+    rewrite(
+        parts,
+        out,
+        lambda name, content: (
+            content.replace(b"\n\n", b"\nRequires-Dist: numpy\n\n", 1) if name.endswith("/METADATA") else content
+        ),
+    )
 
 
 def rewrite(parts, out, change):

@@ -5,7 +5,12 @@ import os
 from . import archives, binary, contents, faults, licences, roots, sbom, tools, trials
 from .base import OUT, Failed, Heading, release, say
 
-MAKERS = {"wheel": archives.wheel, "dlio-benchmark": archives.dlio_wheel, "deb": archives.deb, "tarball": archives.tarball}
+MAKERS = {
+    "wheel": archives.wheel,
+    "dlio-benchmark": archives.dlio_wheel,
+    "deb": archives.deb,
+    "tarball": archives.tarball,
+}
 # The image is made of the Debian package.
 KINDS = [*MAKERS, "docker"]
 SHORT_KINDS = ["wheel", "deb", "tarball"]

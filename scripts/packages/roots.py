@@ -29,7 +29,15 @@ def template():
         return folder
     Heading(f"making a clean root of {wanted}")
     fresh(folder.parent)
-    run("debootstrap", "--variant=minbase", f"--include={','.join(INCLUDED)}", RELEASE, folder, MIRROR, stdout=subprocess.DEVNULL)
+    run(
+        "debootstrap",
+        "--variant=minbase",
+        f"--include={','.join(INCLUDED)}",
+        RELEASE,
+        folder,
+        MIRROR,
+        stdout=subprocess.DEVNULL,
+    )
     run("chroot", folder, "useradd", "--create-home", "--shell", "/bin/bash", "--uid", USER_ID, USER)
     (folder / DATA).mkdir()
     # Documents that man-db has not indexed yet would appear as changes of the trial.
@@ -87,11 +95,24 @@ class CleanRoot:
         environment = {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8", "TERM": "dumb", "COLUMNS": "120", **variables}
         spaces = ["--mount", "--pid", "--fork", "--kill-child"] + ([] if network else ["--net"])
         words = ["unshare", *spaces, "sh", "-c", ENTER, "sh", self.path]
-        words += ["chroot", f"--userspec={user}:{user}", self.path, "env", "-i", *(f"{key}={value}" for key, value in environment.items())]
+        words += [
+            "chroot",
+            f"--userspec={user}:{user}",
+            self.path,
+            "env",
+            "-i",
+            *(f"{key}={value}" for key, value in environment.items()),
+        ]
         words += ["bash", "-c", f"cd {folder or home} && {script}"]
         try:
-            done = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                                  errors="replace", timeout=timeout)
+            done = subprocess.run(
+                [str(word) for word in words],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout,
+            )
         except subprocess.TimeoutExpired as late:
             raise Failed(f"no end after {timeout} s: {script}\n{late.output or ''}") from late
         return done.returncode, done.stdout, done.stdout + done.stderr
@@ -112,5 +133,8 @@ class CleanRoot:
             for name in [*folders, *files]:
                 facts = os.lstat(at / name)
                 is_folder = stat.S_ISDIR(facts.st_mode)
-                found[str((at / name).relative_to(self.path))] = (facts.st_mode, None if is_folder else (facts.st_size, facts.st_mtime_ns))
+                found[str((at / name).relative_to(self.path))] = (
+                    facts.st_mode,
+                    None if is_folder else (facts.st_size, facts.st_mtime_ns),
+                )
         return found

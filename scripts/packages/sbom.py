@@ -32,7 +32,9 @@ def write(path, release):
         "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'{program.purl}?commit={release.commit}')}",
         "version": 1,
         "metadata": {
-            "timestamp": datetime.datetime.fromtimestamp(release.date, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "timestamp": datetime.datetime.fromtimestamp(release.date, datetime.timezone.utc).strftime(
+                "%Y-%m-%dT%H:%M:%SZ"
+            ),
             "component": {**component(program), "type": "application"},
             "properties": [{"name": "feedline:commit", "value": release.commit}],
         },

@@ -16,7 +16,16 @@ TIME_LIMIT = 60
 VERDICTS = ("valid", "unverified")
 ATTEMPTS = 5
 # What the package manager itself changes, whatever it installs.
-OF_DPKG = ["var/lib/dpkg/*", "var/log/dpkg.log", "var/log/alternatives.log", "var/cache/man/*", "var/cache/ldconfig/*", "var/lib/apt/*", "var/log/apt/*", "var/cache/apt/*"]
+OF_DPKG = [
+    "var/lib/dpkg/*",
+    "var/log/dpkg.log",
+    "var/log/alternatives.log",
+    "var/cache/man/*",
+    "var/cache/ldconfig/*",
+    "var/lib/apt/*",
+    "var/log/apt/*",
+    "var/cache/apt/*",
+]
 # A requirement like that of mlpstorage, whose version it does not name.
 REQUIREMENT = "dlio-benchmark"
 
@@ -42,12 +51,22 @@ VENV = "/home/tester/venv"
 # fish keeps files of its own, and looks below /usr/local only if the desktop or the user says so.
 FISH = {"XDG_CONFIG_HOME": "/tmp/fish", "XDG_DATA_HOME": "/tmp/fish", "XDG_DATA_DIRS": "/usr/local/share:/usr/share"}
 WAYS = {
-    "wheel": Way(f"{VENV}/bin/pip install @PACKAGE@", f"{VENV}/bin/pip uninstall --yes feedline", VENV, "tester", f"python3 -m venv {VENV}", on_path=False),
-    "deb": Way("dpkg --install @PACKAGE@", "dpkg --purge feedline", "/usr", "root", changed=tuple(OF_DPKG), keeps_folders=False),
+    "wheel": Way(
+        f"{VENV}/bin/pip install @PACKAGE@",
+        f"{VENV}/bin/pip uninstall --yes feedline",
+        VENV,
+        "tester",
+        f"python3 -m venv {VENV}",
+        on_path=False,
+    ),
+    "deb": Way(
+        "dpkg --install @PACKAGE@", "dpkg --purge feedline", "/usr", "root", changed=tuple(OF_DPKG), keeps_folders=False
+    ),
     "tarball": Way(
         "tar -xzf @PACKAGE@ -C /usr/local --strip-components=1",
         "tar -tzf @PACKAGE@ | sed 's|^[^/]*|/usr/local|' | xargs -d '\\n' rm",
-        "/usr/local", "root",
+        "/usr/local",
+        "root",
     ),
 }
 
@@ -88,7 +107,11 @@ def demo(root, program, **options):
             verdict = json.loads(out)["feedline"]["verdict"]
         except (ValueError, KeyError, TypeError) as error:
             raise Failed(f"the demo has no result, exit code {code}: {said}") from error
-        reasons = [f"{rule['rule']}: {rule['evidence']}" for rule in verdict["rules"] if rule["outcome"] not in ("pass", "note")]
+        reasons = [
+            f"{rule['rule']}: {rule['evidence']}"
+            for rule in verdict["rules"]
+            if rule["outcome"] not in ("pass", "note")
+        ]
         say(f"demo, attempt {attempt}: {verdict['status']}{''.join(f' ({one})' for one in reasons)}")
         if verdict["status"] in VERDICTS and code == 0:
             return
@@ -124,11 +147,21 @@ def completions(root, way):
     """Each shell completes `feedline ru`, from its own folder for completions where it has one."""
     share, path = f"{way.prefix}/share", {"PATH": f"{way.prefix}/bin:/usr/bin:/bin"}
     bash = f"{share}/{binary.COMPLETIONS['bash']}"
-    load = "source /usr/share/bash-completion/bash_completion; _completion_loader feedline" if way.on_path else f"source {bash}"
-    said = root.ok(f"{load}; COMP_WORDS=(feedline ru) COMP_CWORD=1; _feedline feedline ru feedline; echo reply: ${{COMPREPLY[*]}}", **path)
+    load = (
+        "source /usr/share/bash-completion/bash_completion; _completion_loader feedline"
+        if way.on_path
+        else f"source {bash}"
+    )
+    said = root.ok(
+        f"{load}; COMP_WORDS=(feedline ru) COMP_CWORD=1; _feedline feedline ru feedline; echo reply: ${{COMPREPLY[*]}}",
+        **path,
+    )
     complete("bash", "reply: run" in said, said)
     add = "" if way.on_path else f"fpath=({share}/zsh/site-functions $fpath); "
-    said = root.ok(f"zsh -fc '{add}autoload -Uz compinit && compinit -D -u && print loaded: $_comps[feedline] && autoload +X _feedline && print found'", **path)
+    said = root.ok(
+        f"zsh -fc '{add}autoload -Uz compinit && compinit -D -u && print loaded: $_comps[feedline] && autoload +X _feedline && print found'",
+        **path,
+    )
     complete("zsh", "loaded: _feedline" in said and "found" in said, said)
     add = "" if way.on_path else f"source {share}/{binary.COMPLETIONS['fish']}; "
     said = root.ok(f"fish --command '{add}complete --do-complete \"feedline ru\"'", **FISH, **path)
@@ -159,11 +192,16 @@ def leftovers(root, before, name, allowed=(), keeps_folders=False):
     managed = {path for path in changed - folders if any(fnmatch.fnmatch(path, pattern) for pattern in allowed)}
     left = sorted(changed - folders - managed)
     if left:
-        shown = [f"{'removed' if path not in after else 'new' if path not in before else 'changed'}: /{path}" for path in left]
+        shown = [
+            f"{'removed' if path not in after else 'new' if path not in before else 'changed'}: /{path}"
+            for path in left
+        ]
         raise Failed(f"{name} leaves {len(left)} changed files after its removal:\n" + "\n".join(shown[:20]))
     rest = [f"{len(managed)} of the package manager"] if managed else []
     rest += [f"{len(folders)} empty folders"] if folders else []
-    say(f"removed: {len(before):,} files and folders as before" + (f", except for {' and '.join(rest)}" if rest else ""))
+    say(
+        f"removed: {len(before):,} files and folders as before" + (f", except for {' and '.join(rest)}" if rest else "")
+    )
 
 
 def try_pipx(package):
@@ -188,21 +226,31 @@ def try_dlio(package, release):
         said = root.ok(f"{VENV}/bin/pip install --no-index {REQUIREMENT} && {VENV}/bin/pip check")
         if "already satisfied" not in said:
             raise Failed(f"pip does not accept the wheel as {REQUIREMENT}: {said}")
-        version = root.ok(f"{VENV}/bin/python -B -c 'import importlib.metadata as m; print(m.version(\"dlio-benchmark\"))'").strip()
+        version = root.ok(
+            f"{VENV}/bin/python -B -c 'import importlib.metadata as m; print(m.version(\"dlio-benchmark\"))'"
+        ).strip()
         if version != release.dlio_version:
             raise Failed(f"the distribution has version {version}, not {release.dlio_version}")
         data = "++workload.dataset.data_folder=data ++workload.dataset.num_files_train=4 ++workload.dataset.record_length_bytes=65536"
         sizes = "++workload.dataset.record_length_bytes_stdev=0 ++workload.reader.batch_size=1 ++workload.train.computation_time=0.01 ++workload.train.epochs=1"
         root.ok("mkdir dlio", folder=f"/{DATA}")
-        for step in ["generate_data=True ++workload.workflow.train=False", "generate_data=False ++workload.workflow.train=True"]:
+        for step in [
+            "generate_data=True ++workload.workflow.train=False",
+            "generate_data=False ++workload.workflow.train=True",
+        ]:
             root.ok(
                 f"{VENV}/bin/dlio_benchmark workload=unet3d_h100 {data} {sizes} ++workload.workflow.checkpoint=False "
                 f"++workload.workflow.{step} hydra.run.dir=results",
                 folder=f"/{DATA}/dlio",
             )
         summary = json.loads((root.data / "dlio/results/summary.json").read_text())
-        say(f"dlio_benchmark: {summary['num_accelerators']} accelerator, train_au_percentage {summary['metric']['train_au_percentage']}")
-        said = root.ok(f"cd dlio && {VENV}/bin/dlio_benchmark_query workload=unet3d_h100 ++workload.workflow.query=model.name", folder=f"/{DATA}")
+        say(
+            f"dlio_benchmark: {summary['num_accelerators']} accelerator, train_au_percentage {summary['metric']['train_au_percentage']}"
+        )
+        said = root.ok(
+            f"cd dlio && {VENV}/bin/dlio_benchmark_query workload=unet3d_h100 ++workload.workflow.query=model.name",
+            folder=f"/{DATA}",
+        )
         say(f"dlio_benchmark_query: {said.strip()}")
         root.ok(f"{VENV}/bin/pip uninstall --yes dlio-benchmark")
         leftovers(root, before, package.name)
