@@ -6,6 +6,7 @@ import json
 import re
 import stat
 import time
+import zipfile
 
 from . import binary
 from .base import ROOT, Failed, Heading, say
@@ -26,8 +27,12 @@ OF_DPKG = [
     "var/log/apt/*",
     "var/cache/apt/*",
 ]
-# A requirement like that of mlpstorage, whose version it does not name.
-REQUIREMENT = "dlio-benchmark"
+# How mlpstorage 3.x and 2.0 require DLIO, and how they are installed beside the wheel: pip replaces an installed package by
+# one that a requirement names with an address.
+REQUIREMENTS = {
+    "3": ("dlio-benchmark", "--no-index"),
+    "2": ("dlio-benchmark @ git+https://github.com/argonne-lcf/dlio_benchmark.git@mlperf_storage_v2.0", "--no-deps"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,9 +228,13 @@ def try_dlio(package, release):
         root.ok(f"python3 -m venv {VENV}")
         before = root.files()
         root.ok(f"{VENV}/bin/pip install {place}")
-        said = root.ok(f"{VENV}/bin/pip install --no-index {REQUIREMENT} && {VENV}/bin/pip check")
-        if "already satisfied" not in said:
-            raise Failed(f"pip does not accept the wheel as {REQUIREMENT}: {said}")
+        for edition, (requirement, option) in REQUIREMENTS.items():
+            other = requiring(root.data, edition, requirement)
+            said = root.ok(f"{VENV}/bin/pip install {option} /{DATA}/{other} && {VENV}/bin/pip check")
+            if "No broken requirements" not in said:
+                raise Failed(f"pip does not accept the wheel as {requirement}: {said}")
+            root.ok(f"{VENV}/bin/pip uninstall --yes mlpstorage")
+            say(f"pip accepts it as {requirement}, with {option}")
         version = root.ok(
             f"{VENV}/bin/python -B -c 'import importlib.metadata as m; print(m.version(\"dlio-benchmark\"))'"
         ).strip()
@@ -254,6 +263,20 @@ def try_dlio(package, release):
         say(f"dlio_benchmark_query: {said.strip()}")
         root.ok(f"{VENV}/bin/pip uninstall --yes dlio-benchmark")
         leftovers(root, before, package.name)
+
+
+def requiring(folder, version, requirement):
+    """An empty wheel `mlpstorage` with this requirement."""
+    name, about = f"mlpstorage-{version}-py3-none-any.whl", f"mlpstorage-{version}.dist-info"
+    members = {
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: mlpstorage\nVersion: {version}\nRequires-Dist: {requirement}\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: feedline\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    with zipfile.ZipFile(folder / name, "w") as archive:
+        for member, text in members.items():
+            archive.writestr(member, text)
+        archive.writestr(f"{about}/RECORD", "".join(f"{member},,\n" for member in [*members, f"{about}/RECORD"]))
+    return name
 
 
 # What emulates Docker: the instructions of packaging/Dockerfile, executed in a clean root.
