@@ -36,7 +36,7 @@ def make_and_try(kinds, arguments):
     if arguments.no_trial:
         say("not tried: trials in clean roots (--no-trial)")
         return
-    attempt(kinds, made, facts)
+    attempt(kinds, made, facts, arguments.short)
     if "tarball" in made:
         with roots.CleanRoot("fault") as root:
             faults.find_leftover(root)
@@ -69,7 +69,7 @@ def make(kinds, parts):
     return made
 
 
-def attempt(kinds, made, facts):
+def attempt(kinds, made, facts, short):
     for kind in kinds:
         if kind in trials.WAYS:
             trials.try_package(kind, made[kind], facts)
@@ -79,3 +79,6 @@ def attempt(kinds, made, facts):
         trials.try_dlio(made["dlio-benchmark"], facts)
     if "docker" in kinds:
         trials.try_docker(made["deb"], facts)
+    others = {kind: path for kind, path in made.items() if kind in trials.WAYS}
+    for debian in roots.OTHERS if others and not short else []:
+        trials.try_elsewhere(debian, others)

@@ -10,6 +10,8 @@ from pathlib import Path
 from .base import OUT, Failed, Heading, fresh, run
 
 RELEASE = "bookworm"
+# The oldest and the newest Debian of the mirror, with little more than the package manager.
+OTHERS = ["bullseye", "trixie"]
 MIRROR = "http://deb.debian.org/debian"
 # What users of the packages have: Python for wheels, the viewer of manual pages, shells with their completions.
 INCLUDED = ["python3", "python3-venv", "pipx", "man-db", "bash-completion", "zsh", "fish", "ca-certificates", "procps"]
@@ -21,27 +23,23 @@ ENTER = 'mount -t proc proc "$1/proc" && mount -t sysfs -o ro sysfs "$1/sys" && 
 DATA = "srv/data"
 
 
-def template():
+def template(release):
     """The folder with the files of a clean root, made once."""
-    folder, stamp = OUT / f".root/{RELEASE}", OUT / ".root/feedline-packages"
-    wanted = " ".join([RELEASE, MIRROR, *INCLUDED])
+    folder, stamp = OUT / f".root/{release}", OUT / f".root/{release}.packages"
+    included = INCLUDED if release == RELEASE else ["python3-venv"]
+    wanted = " ".join([release, MIRROR, *included])
     if stamp.is_file() and stamp.read_text() == wanted:
         return folder
     Heading(f"making a clean root of {wanted}")
-    fresh(folder.parent)
-    run(
-        "debootstrap",
-        "--variant=minbase",
-        f"--include={','.join(INCLUDED)}",
-        RELEASE,
-        folder,
-        MIRROR,
-        stdout=subprocess.DEVNULL,
-    )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fresh(folder)
+    options = ["--variant=minbase", f"--include={','.join(included)}"]
+    run("debootstrap", *options, release, folder, MIRROR, stdout=subprocess.DEVNULL)
     run("chroot", folder, "useradd", "--create-home", "--shell", "/bin/bash", "--uid", USER_ID, USER)
     (folder / DATA).mkdir()
-    # Documents that man-db has not indexed yet would appear as changes of the trial.
-    run("chroot", folder, "mandb", "--quiet", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    if "man-db" in included:
+        # Documents that man-db has not indexed yet would appear as changes of the trial.
+        run("chroot", folder, "mandb", "--quiet", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     stamp.write_text(wanted)
     return folder
 
@@ -49,18 +47,18 @@ def template():
 class CleanRoot:
     """`with CleanRoot(name) as root`: the files of the template. The changes vanish at the end."""
 
-    def __init__(self, name):
+    def __init__(self, name, release=RELEASE):
+        self.lower = template(release)
         self.folder = OUT / f".roots/{name}"
         self.path = self.folder / "root"
         self.data = self.folder / "data"
 
     def __enter__(self):
-        lower = template()
         self.remove()
         for name in ["upper", "work", "root", "data"]:
             (self.folder / name).mkdir(parents=True)
         os.chown(self.data, USER_ID, USER_ID)
-        layers = f"lowerdir={lower},upperdir={self.folder}/upper,workdir={self.folder}/work"
+        layers = f"lowerdir={self.lower},upperdir={self.folder}/upper,workdir={self.folder}/work"
         run("mount", "-t", "overlay", "overlay", "-o", layers, self.path)
         try:
             run("mount", "--bind", self.data, self.path / DATA)

@@ -209,6 +209,23 @@ def leftovers(root, before, name, allowed=(), keeps_folders=False):
     )
 
 
+def try_elsewhere(debian, packages):
+    """The packages on another Debian, whose C library is older or newer."""
+    Heading(f"trial on {debian}")
+    for kind, package in packages.items():
+        way = WAYS[kind]
+        with CleanRoot(debian, debian) as root:
+            place = root.put(package)
+            root.ok(way.before, user=way.user)
+            before = root.files()
+            root.ok(way.install.replace("@PACKAGE@", place), user=way.user)
+            demo(root, f"{way.prefix}/bin/feedline")
+            root.ok(way.remove.replace("@PACKAGE@", place), user=way.user)
+            library = root.ok("ldd --version").splitlines()[0]
+            say(f"{package.name}, {library}")
+            leftovers(root, before, package.name, way.changed, way.keeps_folders)
+
+
 def try_pipx(package):
     """`pipx run` needs no installation. pipx updates its own pip, so this has the network."""
     with CleanRoot("pipx") as root:
