@@ -1,5 +1,6 @@
 """The order of the work: tools, binary, documents, packages, checks, trials, and damaged packages."""
 
+import dataclasses
 import os
 
 from . import archives, binary, contents, faults, licences, roots, sbom, tools, trials
@@ -36,7 +37,7 @@ def make_and_try(kinds, arguments):
     if arguments.no_trial:
         say("not tried: trials in clean roots (--no-trial)")
         return
-    attempt(kinds, made, facts, arguments.short)
+    attempt(kinds, made, facts if parts.built else dataclasses.replace(facts, commit=""), arguments.short)
     if "tarball" in made:
         with roots.CleanRoot("fault") as root:
             faults.find_leftover(root)

@@ -131,6 +131,9 @@ def use(root, way, release):
     say(version.splitlines()[0])
     if not version.startswith(f"feedline {release.version}"):
         raise Failed(f"feedline --version prints {version}")
+    # In parentheses is the commit. A binary that was given to this script may be of another one.
+    if "(" in version and release.commit not in version:
+        raise Failed(f"feedline --version does not name commit {release.commit}: {version}")
     said = root.ok("feedline --help", **path)
     if "Commands:" not in said:
         raise Failed(f"feedline --help prints {said}")
