@@ -56,7 +56,12 @@ def write_parts(program, facts, profile, built):
 
 def make(kinds, parts):
     """Removes old packages, and makes each kind twice: equal sources give equal files."""
-    for old in [*OUT.glob("*.whl"), *OUT.glob("*.deb"), *OUT.glob("*.tar.gz")]:
+    for old in [
+        *OUT.glob("*.whl"),
+        *OUT.glob("*.deb"),
+        *OUT.glob("*.tar.gz"),
+        *set(OUT.glob("*.cdx.json")) - {parts.sbom},
+    ]:
         old.unlink()
     made = {}
     for kind in dict.fromkeys("deb" if kind == "docker" else kind for kind in kinds):
@@ -66,7 +71,7 @@ def make(kinds, parts):
         if MAKERS[kind](parts).read_bytes() != first:
             raise Failed(f"{made[kind].name} differs when it is made again")
         say(f"{made[kind].name}: {len(first):,} bytes, the same when made again")
-    archives.sums([*made.values(), parts.sbom], OUT)
+    archives.sums([*made.values(), parts.sbom, parts.licences], OUT)
     return made
 
 
@@ -79,7 +84,7 @@ def attempt(kinds, made, facts, short):
     if "dlio-benchmark" in kinds:
         trials.try_dlio(made["dlio-benchmark"], facts)
     if "docker" in kinds:
-        trials.try_docker(made["deb"], facts)
+        trials.try_docker(made["deb"])
     others = {kind: path for kind, path in made.items() if kind in trials.WAYS}
     for debian in roots.OTHERS if others and not short else []:
         trials.try_elsewhere(debian, others)
