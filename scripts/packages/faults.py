@@ -34,8 +34,9 @@ def must_fail(name, expected, case):
     raise Failed(f"{name}: the damage was not found")
 
 
-def find_leftover(root):
-    """A file that a removal leaves, and one that it takes along."""
+def find_in_root(root):
+    """Faults of a root: a file that a removal leaves, one that it takes along, and a network."""
+    must_fail("network", r"has a network", lambda: trials.no_network(root, network=True))
     before = root.files()
     root.ok("mkdir folder && touch folder/left")
     must_fail(

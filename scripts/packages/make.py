@@ -40,7 +40,7 @@ def make_and_try(kinds, arguments):
     attempt(kinds, made, facts if parts.built else dataclasses.replace(facts, commit=""), arguments.short)
     if "tarball" in made:
         with roots.CleanRoot("fault") as root:
-            faults.find_leftover(root)
+            faults.find_in_root(root)
 
 
 def write_parts(program, facts, profile, built):

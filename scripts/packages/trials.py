@@ -97,8 +97,8 @@ def try_package(kind, package, release):
         leftovers(root, before, package.name, way.changed, way.keeps_folders)
 
 
-def no_network(root):
-    names = [line.split(":")[0].strip() for line in root.ok("cat /proc/net/dev").splitlines()[2:]]
+def no_network(root, **options):
+    names = [line.split(":")[0].strip() for line in root.ok("cat /proc/net/dev", **options).splitlines()[2:]]
     if names != ["lo"]:
         raise Failed(f"the root for trials has a network: {' '.join(names)}")
 
