@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 import zipfile
 from base64 import urlsafe_b64encode
+from pathlib import Path
 
 from . import archives, binary, sbom
 from .base import OUT, ROOT, SIZE_LIMIT, TARGET, Failed, fresh, run, say
@@ -53,7 +54,7 @@ def expect(condition, text):
 def check_program(path, content, parts):
     """It is the binary that was checked, and names no folder of the machine that made it."""
     expect(content == parts.program.read_bytes(), f"{path.name} has another binary than {parts.program}")
-    for private in [str(ROOT), str(OUT), "/.cargo/registry/"]:
+    for private in [str(ROOT), f"{Path.home()}/.", "/.cargo/registry/"]:
         expect(private.encode() not in content, f"the binary contains the path {private}")
 
 
