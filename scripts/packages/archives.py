@@ -17,7 +17,9 @@ from pathlib import Path
 from . import binary
 from .base import DLIO_VERSION, GLIBC, MAINTAINER, OUT, ROOT, SUMMARY, TARGET, Failed, Release, fresh, run
 
-WHEEL_TAG = "py3-none-manylinux_2_17_x86_64"
+# Two names of the same systems: pip before 20.3 knows only the first.
+PLATFORMS = ["manylinux2014_x86_64", "manylinux_2_17_x86_64"]
+WHEEL_TAG = f"py3-none-{'.'.join(PLATFORMS)}"
 DEPENDS = f"libc6 (>= {'.'.join(map(str, GLIBC))})"
 DESCRIPTION = [
     "feedline generates a data set, reads it as a training job would, emulates",
@@ -122,7 +124,8 @@ def write_wheel(parts, name, version, metadata, programs, data):
     about, placed = f"{name}-{version}.dist-info", f"{name}-{version}.data"
     members = {f"{placed}/scripts/{program}": (content, 0o755) for program, content in programs.items()}
     members |= {f"{placed}/data/{place}": (path.read_bytes(), 0o644) for place, path in data.items()}
-    tag = f"Wheel-Version: 1.0\nGenerator: feedline (scripts/package)\nRoot-Is-Purelib: false\nTag: {WHEEL_TAG}\n"
+    tag = "Wheel-Version: 1.0\nGenerator: feedline (scripts/package)\nRoot-Is-Purelib: false\n"
+    tag += "".join(f"Tag: py3-none-{platform}\n" for platform in PLATFORMS)
     members |= {
         f"{about}/METADATA": (metadata.encode(), 0o644),
         f"{about}/WHEEL": (tag.encode(), 0o644),

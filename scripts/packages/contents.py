@@ -132,8 +132,9 @@ def read_wheel(path, parts):
         "Requires-Dist" not in meta.replace('Requires-Dist: mpi4py>=3.1 ; extra == "mpi4py"', ""),
         f"{path.name} requires other packages",
     )
-    tag = f"\nTag: {archives.WHEEL_TAG}"
-    expect(tag in content[f"{about}WHEEL"][0].decode(), f"{path.name}: WHEEL has no {tag.strip()}")
+    for platform in archives.PLATFORMS:
+        tag = f"\nTag: py3-none-{platform}\n"
+        expect(tag in content[f"{about}WHEEL"][0].decode() + "\n", f"{path.name}: WHEEL has no {tag.strip()}")
     places = {f"{data}scripts/": "bin/", f"{data}data/": "", about: "about/"}
     found = {}
     for member, value in content.items():
