@@ -39,4 +39,4 @@ pub mod source;
 pub mod trace;
 
 pub use observe::{AuditProgress, ObserveError, ObserveOptions, Paths, observe};
-pub use source::calibrate_child;
+pub use source::{calibrate_child, observes, page_faults};

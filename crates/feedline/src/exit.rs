@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use engine::world::EarlyEnd;
+use model::document;
 use model::verdict::Status;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -232,7 +233,7 @@ fn answer(exit: Exit, what: &str, remedy: Option<String>, result: Option<Value>)
     // Relaxed: stored before any thread was started.
     if JSON.load(Ordering::Relaxed) {
         // If stdout cannot be written, stderr still has the error.
-        let _ = report::out_json(&failure_object(exit, what, remedy, result));
+        let _ = report::out_json(document::ERROR, &failure_object(exit, what, remedy, result));
     }
 }
 

@@ -19,6 +19,7 @@ use crate::commands::Command;
 use crate::exit::Exit;
 use crate::report::layout;
 use crate::terminal;
+use crate::version;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,7 +48,8 @@ fn after_help() -> String {
 
 /// Measures the storage that feeds deep-learning accelerators.
 #[derive(Debug, Parser)]
-#[command(name = "feedline", version, after_help = after_help(), term_width = terminal::help_columns())]
+#[command(name = "feedline", version = version::SHORT)]
+#[command(after_help = after_help(), term_width = terminal::help_columns())]
 pub(crate) struct Cli {
     /// Colour verdicts, errors and warnings: auto (on a terminal, unless NO_COLOR is set), always or never
     #[arg(
@@ -119,7 +121,7 @@ impl WorkloadFlags {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct StorageFlags {
     /// Setting for an object store, as in a workload, such as storage.anonymous=true; may be repeated
-    /// (docs/guides/objects.md)
+    /// ('feedline docs objects')
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub storage_set: Vec<String>,
 }
@@ -141,7 +143,7 @@ pub(crate) fn some_time(text: &str) -> Result<Nanos, SpanError> {
 #[derive(Args, Debug)]
 pub(crate) struct CacheFlags {
     /// State of the page cache before each epoch: cold (files are evicted, and pages again after each read), warm
-    /// (files are loaded) or as-is; sets reader.cache; see docs/explanation/cache.md [default: cold]
+    /// (files are loaded) or as-is; sets reader.cache; see 'feedline docs cache' [default: cold]
     #[arg(long, value_name = "STATE")]
     pub cache: Option<String>,
     /// Count the cached pages right before each read: exact (of every fetch), sample (of a random sample) or none; sets
@@ -239,8 +241,8 @@ mod tests {
     }
 
     #[test]
-    fn every_command_has_help_examples_and_a_place_in_the_readme() {
-        let readme = include_str!("../../../README.md");
+    fn every_command_has_help_examples_and_a_place_in_the_tour() {
+        let tour = include_str!("../../../docs/guides/tour.md");
         let cli = Cli::command();
         assert!(cli.get_subcommands().count() > 10);
         for command in cli.get_subcommands() {
@@ -249,7 +251,7 @@ mod tests {
             let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let examples = format!("Examples:\n  feedline {name}");
             assert!(after.starts_with(&examples), "the help of {name} has no examples");
-            assert!(readme.contains(&format!("feedline {name} ")), "README.md does not show {name}");
+            assert!(tour.contains(&format!("feedline {name} ")), "docs/guides/tour.md does not show {name}");
         }
     }
 }

@@ -13,10 +13,12 @@
 //! - `commands`: the table of commands, and one file per command with its flags and examples.
 //! - `dlio`: the front end under the name `dlio_benchmark`, with DLIO's command line and result folders.
 //! - `flags`: the flags that several commands share, and the overrides that flags stand for.
+//! - `doctor`: what this host and its folders offer, as a table of checks; `version`: where this build comes from.
 //! - `workloads`: the built-in workloads.
 //! - `report`: plans, results and comparisons as text, tables, JSON and SVG. It computes nothing that is not in a plan
 //!   or a ledger.
 //! - `progress`: a progress bar, lines or a live view, from the engine's events.
+//! - `manual`: the documentation in the program: pages, manual pages, generated pages of the reference.
 //! - `metrics`: live figures for Prometheus, over HTTP and as a file.
 //! - `recording`: writes the trace of a run, from the engine's operations.
 //! - `terminal`: the width of the terminal, and whether text is coloured.
@@ -32,19 +34,23 @@
 mod cluster;
 mod commands;
 mod dlio;
+mod doctor;
 mod exit;
 mod flags;
+mod manual;
 mod metrics;
 mod progress;
 mod recording;
 mod report;
 mod supervisor;
 mod terminal;
+mod version;
 mod workloads;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
 use engine::waits;
 
@@ -70,6 +76,7 @@ fn main() -> ExitCode {
         Some(command) => command,
         None => match parse(arguments, colour) {
             Ok(cli) => cli.command,
+            Err(error) if is_long_version(&error) => return supervised(version::show),
             Err(error) => return exit::usage(&error),
         },
     };
@@ -80,10 +87,15 @@ fn main() -> ExitCode {
         supervisor::stay_alone();
         return work(&command);
     }
+    supervised(|| work(&command))
+}
+
+/// Does the work in a process of its own, which this process only waits for.
+fn supervised(work: impl FnOnce() -> ExitCode) -> ExitCode {
     match supervisor::split() {
         Ok(ProcessRole::Supervisor(supervisor)) => supervisor.wait(),
         Ok(ProcessRole::Worker) => {
-            let exit = work(&command);
+            let exit = work();
             supervisor::resume();
             exit
         }
@@ -92,6 +104,11 @@ fn main() -> ExitCode {
             exit::fail(Exit::Refused, &cause).into()
         }
     }
+}
+
+/// Whether the arguments ask for the version with all facts: `--version`, but not `-V`.
+fn is_long_version(error: &clap::Error) -> bool {
+    error.kind() == ErrorKind::DisplayVersion && std::env::args_os().any(|argument| argument == "--version")
 }
 
 fn parse(arguments: Vec<OsString>, colour: ColorChoice) -> Result<Cli, clap::Error> {

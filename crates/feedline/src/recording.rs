@@ -31,7 +31,7 @@ use file::TraceFile;
 #[derive(Args, Debug)]
 pub(crate) struct TraceOptions {
     /// Write what every reader and accelerator did, for Perfetto, chrome://tracing and DFTracer; compressed if the name
-    /// ends in .gz, such as trace.pfw.gz; see docs/guides/traces.md
+    /// ends in .gz, such as trace.pfw.gz; see 'feedline docs traces'
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Limit the trace to a size (256MiB), a time (30s, 10s..40s) or a share of the steps (1/100, 5%); limits of

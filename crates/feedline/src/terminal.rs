@@ -1,6 +1,7 @@
 //! What the terminal of the user can show: its width, and whether text may be coloured. It is looked at once, before
 //! the command starts. Without that, as in unit tests, there is no limit and no colour.
 
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
@@ -71,8 +72,21 @@ pub(crate) fn columns() -> usize {
     columns.map_or(usize::MAX, |columns| columns.max(FEWEST_COLUMNS))
 }
 
+thread_local! {
+    /// The width of the help that this thread makes, if it does not depend on the terminal.
+    static FIXED_HELP_COLUMNS: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// From now on, the help that this thread makes has this width: it is written to a file.
+pub(crate) fn fix_help_columns(columns: usize) {
+    FIXED_HELP_COLUMNS.set(Some(columns));
+}
+
 /// The width of the help.
 pub(crate) fn help_columns() -> usize {
+    if let Some(columns) = FIXED_HELP_COLUMNS.get() {
+        return columns;
+    }
     let from_environment = || std::env::var("COLUMNS").ok()?.parse().ok();
     let columns = width(&std::io::stdout()).or_else(|| width(&std::io::stderr())).or_else(from_environment);
     columns.unwrap_or(HELP_COLUMNS).clamp(FEWEST_COLUMNS, HELP_COLUMNS_MOST)

@@ -313,7 +313,7 @@ fn a_run_reads_the_extents_that_inspect_names() {
             inspect = inspect.args(&["--sample", &sample.to_string()]);
         }
         let found = inspect.run().exits(0).json();
-        let named: Vec<Request> = found[0]["reads"]
+        let named: Vec<Request> = found["files"][0]["reads"]
             .as_array()
             .unwrap()
             .iter()

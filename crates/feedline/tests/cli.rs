@@ -52,7 +52,7 @@ fn the_list_has_every_workload() {
     let dir = Dir::new();
     let list = dir.feedline(&["workloads"]).run().exits(0).silent();
     let json = dir.feedline(&["workloads", "--json"]).run().exits(0).silent().json();
-    let rows = json.as_array().unwrap();
+    let rows = json["workloads"].as_array().unwrap();
     let names = workload_names();
     assert_eq!(rows.len(), names.len());
     for name in &names {
@@ -72,7 +72,7 @@ fn the_list_has_every_workload() {
 fn every_workload_can_be_saved_and_planned() {
     let dir = Dir::new();
     let list = dir.feedline(&["workloads", "--json"]).run().exits(0).json();
-    for row in list.as_array().unwrap() {
+    for row in list["workloads"].as_array().unwrap() {
         let name = row["name"].as_str().unwrap();
         let yaml = dir.feedline(&["workloads", name]).run().exits(0).silent().stdout;
         let file = format!("{name}.yaml");
@@ -167,7 +167,7 @@ fn an_unknown_workload_gets_the_nearest_names() {
 fn built_in_workloads_cause_no_warnings_and_are_listed_as_planned() {
     let dir = Dir::new();
     let list = dir.feedline(&["workloads", "--json"]).run().exits(0).json();
-    let rows = list.as_array().unwrap();
+    let rows = list["workloads"].as_array().unwrap();
     assert!(rows.len() > 40, "{rows:?}");
     for row in rows {
         let name = row["name"].as_str().unwrap();

@@ -63,6 +63,22 @@ fn with_several_runs_a_run_is_one_observation() {
     compare(&dir, &[&first, "a/w"]).exits(3).one_error().says(&format!("{first} is on both sides"));
 }
 
+/// O_DIRECT bypasses the page cache, so its plan has no cache state; a cold run reads from the storage as well.
+#[test]
+fn a_backend_without_page_cache_compares_with_a_cold_one_only() {
+    let dir = Dir::small();
+    dir.feedline(&["generate", "w.yaml"]).run().exits(0);
+    run(&dir, "cold", &["--store", "posix"], &[]);
+    run(&dir, "none", &["--store", "null"], &[]);
+    let done = compare(&dir, &["cold/w", "none/w"]).exits(0);
+    done.prints("the I/O backend is posix in A, null in B");
+
+    run(&dir, "warm", &["--store", "posix", "--cache", "warm"], &[]);
+    run(&dir, "none-warm", &["--store", "null", "--cache", "warm"], &[]);
+    let done = compare(&dir, &["warm/w", "none-warm/w"]).exits(3).one_error();
+    done.says("cache of the plan is");
+}
+
 #[test]
 fn few_observations_have_no_interval() {
     let dir = Dir::small();

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::util::Dir;
 
 /// What was typed, and words that must and must not be offered.
-const CASES: [(&str, &[&str], &str); 10] = [
+const CASES: [(&str, &[&str], &str); 11] = [
     ("run unet3d_", &["unet3d_b200", "unet3d_h100"], "demo"),
     ("plan dem", &["demo"], "default"),
     ("workloads llama3_", &["llama3_8b"], "demo"),
@@ -15,6 +15,7 @@ const CASES: [(&str, &[&str], &str); 10] = [
     ("catalog data --set storage.", &["storage.anonymous=", "storage.proxy="], "storage.store="),
     ("sweep demo --over ran", &["ranks="], "reader.cache="),
     ("sweep demo --over reader.prefetch", &["reader.prefetch_size="], "ranks="),
+    ("docs ca", &["cache", "catalog"], "results"),
     ("run demo --stall", &["--stall-timeout"], "--store"),
 ];
 
@@ -106,4 +107,38 @@ fn zsh_offers_names_keys_and_words() {
         shell(dir, "zsh", &script)
     };
     check("zsh", offered);
+}
+
+/// The folder of the program, before those of `PATH`.
+fn search_path() -> String {
+    let binary = Path::new(env!("CARGO_BIN_EXE_feedline")).parent().unwrap();
+    format!("{}:{}", binary.display(), std::env::var("PATH").unwrap())
+}
+
+#[test]
+fn elvish_offers_names_keys_and_words() {
+    // The module `edit:` exists in a terminal only; this one stands for it.
+    let edit = "var edit: = (ns [&'completion:'=(ns [&arg-completer=[&]])])";
+    let offered = |dir: &Dir, typed: &str| {
+        let words: Vec<String> = typed.split(' ').map(|word| format!("'{word}'")).collect();
+        let call = format!("$edit:completion:arg-completer[feedline] feedline {}", words.join(" "));
+        dir.write(
+            "test.elv",
+            format!("{edit}\n{}\n{call} | each {{ |word| echo $word }}\n", dir.read("script")),
+        );
+        let command = dir.command(Path::new("elvish"), &["-norc", "test.elv"]);
+        command.env("PATH", search_path()).run().exits(0).silent().stdout
+    };
+    check("elvish", offered);
+}
+
+/// Debian has no PowerShell: this passes what the script passes.
+#[test]
+fn the_script_for_powershell_gets_names_with_their_meaning() {
+    let dir = Dir::new();
+    let script = dir.feedline(&["completions", "powershell"]).run().exits(0).silent().stdout;
+    assert!(script.contains("Register-ArgumentCompleter -Native -CommandName feedline"), "{script}");
+    let command = dir.feedline(&["--", "feedline", "docs", "ca"]).env("FEEDLINE_COMPLETE", "powershell");
+    let offered = command.run().exits(0).silent().stdout;
+    assert!(offered.lines().any(|line| line == "cache\tCached reads"), "{offered}");
 }

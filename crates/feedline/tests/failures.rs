@@ -189,5 +189,5 @@ fn files_before_one_that_cannot_be_inspected_are_part_of_the_object() {
     let done = dir.feedline(&args).run().one_error();
     let object = object(&done);
     assert!(object["error"].as_str().unwrap().contains("none.npz"), "{object}");
-    assert_eq!(object["result"].as_array().unwrap().len(), 1, "{object}");
+    assert_eq!(object["files"].as_array().unwrap().len(), 1, "{object}");
 }

@@ -290,7 +290,7 @@ fn a_signal_ends_a_run_with_the_verdict_incomplete() {
             let mut summary = done.json();
             assert_eq!(summary["feedline"]["verdict"]["status"], "incomplete");
             assert_eq!(outcome(&summary, "complete"), "fail");
-            for key in ["error", "exit_code", "remedy"] {
+            for key in ["schema_version", "error", "exit_code", "remedy"] {
                 assert!(summary.as_object_mut().unwrap().shift_remove(key).is_some(), "{key}");
             }
             assert_eq!(summary, dir.json(&format!("{}/summary.json", dir.result())));

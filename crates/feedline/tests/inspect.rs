@@ -25,7 +25,7 @@ fn arrays_of_other_writers_are_listed_with_shape_and_type() {
     assert_eq!(wanted.len(), 10);
     let names: Vec<&str> = wanted.keys().map(String::as_str).collect();
     let found = dir.feedline(&["inspect", "--json"]).args(&names).run().exits(0).silent().json();
-    for (file, name) in found.as_array().unwrap().iter().zip(&names) {
+    for (file, name) in found["files"].as_array().unwrap().iter().zip(&names) {
         assert_eq!(Value::from(arrays(file)), wanted[*name], "{name}");
     }
     // As text, every line fits.
@@ -68,7 +68,7 @@ fn hundreds_of_columns_fit_on_the_screen() {
     assert!(text.contains("  and 280 more (--json lists up to 1,024)\n"), "{text}");
     let found = inspect(&["--json"]).json();
     let last = json!(["a_column_with_quite_a_long_name_299", [5, 7], "float64"]);
-    assert_eq!(arrays(&found[0]).last(), Some(&last));
+    assert_eq!(arrays(&found["files"][0]).last(), Some(&last));
 }
 
 /// A file with a header, three samples, and line ends of Windows.
@@ -79,7 +79,7 @@ fn the_header_line_of_a_csv_file_is_not_a_sample() {
     let dir = Dir::new();
     dir.write("data/a.csv", NAMED);
     let found = dir.feedline(&["inspect", "data/a.csv", "--json", "--sample", "0", "--sample", "2"]);
-    let found = found.run().exits(0).silent().json();
+    let found = found.run().exits(0).silent().json()["files"].clone();
     assert_eq!((&found[0]["samples"], &found[0]["sample_dims"]), (&json!(3), &json!([3])));
     assert_eq!(found[0]["notes"], json!(["header line"]));
     let columns =

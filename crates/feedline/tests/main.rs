@@ -12,6 +12,8 @@ mod pty;
 mod access;
 // Audits of jobs of other programs: exact counts, jobs that are not disturbed, planted faults.
 mod audit;
+// Pages, links and pictures of the documentation.
+mod book;
 // Where the bytes came from: the page cache is prepared, counted and judged.
 mod cache;
 // How many accelerators the storage can feed: how the search ends, and its report.
@@ -49,6 +51,8 @@ mod completions;
 mod damage;
 // DLIO's command lines and result folders, under the name dlio_benchmark.
 mod dlio;
+// The facts of --version, and checks of hosts and folders.
+mod doctor;
 // Each planned sample is delivered once, whatever the shape of the run.
 mod exactly_once;
 // Experiments from the literature, on simulated devices.
@@ -83,6 +87,8 @@ mod limits;
 mod live;
 // Links, pipes and files of other users at the names that feedline writes and removes.
 mod links;
+// The documentation in the program: pages, manual pages, generated pages.
+mod manual;
 // The manifest of a data set: which workload the folder belongs to, and whether its bytes are correct.
 mod manifest;
 // Live figures for Prometheus and node exporters, and hostile clients.
@@ -115,12 +121,16 @@ mod reads;
 mod power;
 // Command lines of published MLPerf Storage runs, and the sizes that were published with them.
 mod published;
+// Versions are cut and checked before a release, and the oldest compiler is the same everywhere.
+mod release;
 // Commands that feedline suggests: a shell runs them as they are printed.
 mod remedies;
 // Pages of results in a real browser, and of folders that are damaged or of other programs.
 mod reports;
 // The result of a run: its files, keys, counts and checksums.
 mod run;
+// JSON documents and their schemas: all kinds match, changed documents and later versions are refused.
+mod schemas;
 // Secrets in workload files and arguments: in no message and in no file.
 mod secrets;
 // Several processes with one data set: all may read a complete one, and only one writes.
@@ -139,6 +149,8 @@ mod tidy;
 mod traces;
 // Sizes, times and shares, in flags, overrides and files.
 mod units;
+// The corpus of earlier versions: results, studies, data sets, catalogs, checkpoints and traces of these can be used.
+mod upgrades;
 // Validating results: changed bytes, changed rules, and folders that are not results.
 mod validate;
 // Workload files of all DLIO versions and MLPerf Storage rounds.

@@ -184,7 +184,7 @@ fn a_manifest_of_a_newer_version_is_refused() {
     let dir = Dir::small_with_data();
     let text = dir.read(MANIFEST).replace("\"schema_version\": 1", "\"schema_version\": 99");
     dir.write(MANIFEST, text);
-    generate(&dir, &[], &[]).exits(3).one_error().says("newer than this one");
+    generate(&dir, &[], &[]).exits(3).one_error().says("schema_version is 99").says("use a newer feedline");
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn run_folder(run: u32) -> String {
 }
 
 /// A submission of one training workload that keeps every rule.
-fn submission() -> Dir {
+pub(crate) fn submission() -> Dir {
     let dir = Dir::new();
     write_leaf(&dir, &format!("s/{WORKLOAD}/datagen/20260720_150000"), "datagen");
     for run in 1..=6 {

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::objects::proxy::{Ask, Proxy, Rule, Trouble};
 use crate::objects::servers::Place;
+use crate::schemas::Documents;
 use crate::util::Dir;
 
 const SETTINGS: [&str; 5] = [
@@ -76,6 +77,9 @@ fn a_result_has_the_table_of_requests_and_its_file() {
     for span in ["connect", "first_byte", "body"] {
         assert!(field(&format!("{span}_p50_ns")).parse::<u64>().unwrap() > 0, "{span}: {line}");
     }
+    let mut documents = Documents::of(&dir);
+    documents.result(&result);
+    documents.match_their_schemas();
 }
 
 /// Every lever changes what the server sees.

@@ -114,6 +114,8 @@ fn the_feedline_object_has_what_is_documented() {
     let summary = summary(&dir, &[], &[]);
     let own = &summary["feedline"];
     assert_eq!(own["version"], env!("CARGO_PKG_VERSION"));
+    let version = dir.feedline(&["--version"]).run().exits(0).stdout;
+    assert!(version.contains(&format!("\ncommit: {}\n", own["commit"].as_str().unwrap())), "{version}");
     assert_eq!(own["plan_digest"].as_str().unwrap().len(), 32);
     assert_eq!(own["verdict"]["status"], "unverified", "feedline's own ceiling was not measured");
     for rule in own["verdict"]["rules"].as_array().unwrap() {

@@ -211,6 +211,8 @@ fn no_command_shows_a_secret_of_an_object_store() {
             "++workload.storage.storage_type=s3",
             "++workload.storage.storage_root=bucket",
         ],
+        &["doctor"],
+        &["doctor", "--json"],
         &["workloads"],
         &["completions", "bash"],
     ];

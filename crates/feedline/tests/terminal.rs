@@ -274,18 +274,24 @@ fn ctrl_c_is_acknowledged_at_once_and_a_second_one_aborts() {
         &[&["sweep", "w.yaml", "--no-calibration", "--over", "ranks=1,2"], &hang[..]].concat(),
     ];
     for args in commands {
-        let mut command = PtyCommand::start(&dir, 80, args, &[]);
-        command.until("training");
-        command.press(CTRL_C);
-        command.until(STOPPING);
-        command.press(CTRL_C);
-        let (code, output) = command.wait();
-        assert_eq!(code, Some(4), "{args:?}: {output}");
-        // The worker may draw its progress while the supervisor prints: the message can be broken over two lines.
-        let shown = screen(&output, 80).concat();
-        assert!(shown.find(STOPPING) < shown.find("error: "), "{args:?}: {shown}");
-        assert_eq!(shown.matches(STOPPING).count(), 1, "{shown}");
-        assert!(output.contains("second signal: stopped immediately"), "{args:?}: {output}");
+        // On a busy host the command may end before the second signal arrives.
+        let arrived = (0..10).any(|_| {
+            let mut command = PtyCommand::start(&dir, 80, args, &[]);
+            command.until("training");
+            command.press(CTRL_C);
+            command.until(STOPPING);
+            command.press(CTRL_C);
+            let (code, output) = command.wait();
+            assert_eq!(code, Some(4), "{args:?}: {output}");
+            // The worker may draw its progress while the supervisor prints: the message can be broken over two lines.
+            let shown = screen(&output, 80).concat();
+            assert!(shown.find(STOPPING) < shown.find("error: "), "{args:?}: {shown}");
+            assert_eq!(shown.matches(STOPPING).count(), 1, "{shown}");
+            let stopped_at_once = output.contains("second signal: stopped immediately");
+            assert!(stopped_at_once || output.contains("error: interrupted"), "{args:?}: {output}");
+            stopped_at_once
+        });
+        assert!(arrived, "{args:?}: no second signal was acknowledged");
     }
 }
 

@@ -508,6 +508,15 @@ fn the_readme_starts_with_the_two_commands() {
     assert_eq!(commands.next(), Some("scripts/test"));
 }
 
+/// What is longer belongs to docs/guides/tour.md or another page.
+#[test]
+fn the_readme_fits_on_two_screens() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("there is a README.md");
+    let lines = readme.lines().count();
+    assert!(lines <= 110, "README.md has {lines} lines");
+    assert!(readme.contains("docs/guides/tour.md#limitations"), "README.md leads to the limitations");
+}
+
 #[test]
 fn scripts_can_be_run_from_anywhere() {
     use std::os::unix::fs::PermissionsExt;

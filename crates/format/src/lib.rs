@@ -416,7 +416,11 @@ mod tests {
         for kind in KINDS.iter().filter(|kind| plain(kind.name).unwrap().holds_samples()) {
             let named = |cell: &&str| cell.split(',').any(|name| name.trim() == kind.name);
             let rows = described.iter().filter(|cell| named(cell)).count();
-            assert_eq!(rows, 1, "the access patterns of {} need one row in docs/reference/formats.md", kind.name);
+            assert_eq!(
+                rows, 1,
+                "the access patterns of {} need one row in docs/reference/formats.md",
+                kind.name
+            );
         }
     }
 

@@ -17,6 +17,7 @@
 //! - The data set: `location` (path or URL), `objects` (places in object stores, and how to reach them); `names`,
 //!   `files`, `sizes`, `shape` and `extent` describe its files; `catalog` is the encoded list of existing files,
 //!   `manifest` the description of generated ones.
+//! - The JSON documents: `document` (their kinds and versions).
 //! - What was observed: `ledger`, with `histogram` (latencies), `timeline` (activity over time), `requests` (of
 //!   object stores) and `digest` (which samples were delivered); `spans` (single operations, for traces).
 //! - What was observed of the job of another program: `observed`, with the findings about it.
@@ -34,6 +35,7 @@
 pub mod catalog;
 pub mod checkpoint;
 pub mod digest;
+pub mod document;
 pub mod extent;
 pub mod files;
 pub mod histogram;

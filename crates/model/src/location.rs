@@ -28,7 +28,7 @@ pub enum Unsupported {
     Scheme { scheme: String, location: String },
     #[error(
         "{location} contains credentials; give the location alone, and credentials in the environment or by the keys \
-         of docs/guides/objects.md"
+         that 'feedline docs objects' lists"
     )]
     Credentials { location: String },
     #[error("{location} is in an object store, but a folder is needed here")]

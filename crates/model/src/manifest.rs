@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::document;
 use crate::plan::Data;
 use crate::spec::{Column, Spec};
 
-/// The version of this document.
-const SCHEMA_VERSION: u32 = 1;
 /// The key of a difference of versions.
 const LAYOUT: &str = "the layout of the files";
 
@@ -152,7 +151,7 @@ impl DataSetManifest {
             _ => {}
         }
         DataSetManifest {
-            schema_version: SCHEMA_VERSION,
+            schema_version: document::DATA_SET.version,
             content_version: content_version(&spec.dataset.format),
             feedline_version: feedline_version.to_owned(),
             settings: spec.texts(&keys).into_iter().map(|(key, text)| (key.to_owned(), text)).collect(),
@@ -163,11 +162,6 @@ impl DataSetManifest {
             boot_id: None,
             writer: None,
         }
-    }
-
-    /// Whether a later version wrote it, in which keys may have a different meaning.
-    pub fn is_from_the_future(&self) -> bool {
-        self.schema_version > SCHEMA_VERSION
     }
 
     /// How this existing data set differs from the requested one.

@@ -17,7 +17,7 @@ mod terms;
 use serde::{Deserialize, Serialize};
 
 pub use delivery::expected_digest;
-pub use rules::WINDOW_LONG_ENOUGH;
+pub use rules::{RuleText, WINDOW_LONG_ENOUGH, rule_texts};
 
 use crate::checkpoint::CheckpointPlan;
 use crate::ledger::{Ledger, LedgerPart, Phase};

@@ -92,7 +92,7 @@ pub enum Error {
     #[error("reader.preprocess: decode needs the bytes of the samples, but the backend {0} returns none")]
     NoBytesToDecode(String),
     #[error(
-        "reader.preprocess: nothing can be decoded in {0} files that are read this way; see docs/reference/formats.md"
+        "reader.preprocess: nothing can be decoded in {0} files that are read this way; see 'feedline docs formats'"
     )]
     NothingToDecode(String),
     #[error("storage.storage_type '{name}' is not supported; {instead}")]

@@ -58,6 +58,7 @@ pub use likeness::MemberDifference;
 pub use listing::listing_threads;
 pub use members::{SharedFailure, agree, of_member_0};
 pub use object_listing::{LISTED_AT_ONCE, state_folder};
+pub use objects::credentials_from;
 pub use observe::{
     Activity, ActivityUnit, ObservedWork, Observer, RecordedRun, Recorder, SilentObserver, observed,
 };

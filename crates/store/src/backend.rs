@@ -1,6 +1,6 @@
 //! The registry of backends, and how a user names one: `posix`, `uring`, `sim:hdd`. Look-up, help, suggestions, the
-//! table of docs/reference/stores.md, checkpoint tiers and conformance tests all come from its rows. The facts about a backend
-//! that a plan needs are determined in one place, [`Selection::plan`].
+//! table of docs/reference/stores.md, checkpoint tiers and conformance tests all come from its rows. The facts about a
+//! backend that a plan needs are determined in one place, [`Selection::plan`].
 
 use std::sync::Arc;
 
@@ -164,7 +164,7 @@ impl Registry {
 
     /// The help of a flag that selects a store.
     pub fn help(self, what: &str, default: &str) -> String {
-        format!("{what}: {}; see docs/reference/stores.md [default: {default}]", self.listed(|_| true))
+        format!("{what}: {}; see 'feedline docs stores' [default: {default}]", self.listed(|_| true))
     }
 
     /// The backends that can hold checkpoints.

@@ -95,7 +95,7 @@ impl FolderHandle {
         Ok(fd)
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 

@@ -21,7 +21,7 @@
 //! - The page cache: [`page_cache`] (count, evict, load), `proof` (counts around a fetch), `footprint` (what this
 //!   process read).
 //! - Facts about storage: `file_system`, `ground` (file system and devices of a folder), `device`, `layout` (how a
-//!   file is stored), [`mounts`], `limits` (open files).
+//!   file is stored), [`mounts`], `limits` (open files), `trial` (tries in a folder what backends need).
 //! - `error`: one error type; each variant names the file or folder.
 //!
 //! # Invariants
@@ -63,6 +63,7 @@ mod sim;
 mod size;
 mod tier;
 mod track;
+mod trial;
 mod uring;
 
 use std::fmt::Debug;
@@ -103,6 +104,8 @@ pub use sim::{Device, Sim};
 pub(crate) use tier::CHUNK_GRANULE;
 pub use tier::{Lock, OpenTier, SimTier, StoredCheckpoint, Tier, TierFiles, TierSink, TierSource, Volume};
 pub use track::Track;
+pub use trial::{DirectTrial, EvictionTrial, FolderTrial, trusted_certificates};
+pub use uring::{RingObstacle, try_ring};
 
 /// Time from the engine's clock; no store reads a clock of its own.
 pub trait Now: Sync {

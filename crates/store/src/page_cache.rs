@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use model::extent::Extent;
 use model::names::Name;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{Advice, Mode, OFlags};
+use rustix::fs::{Advice, MemfdFlags, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::folder::READ_FLAGS;
@@ -171,6 +171,12 @@ const CACHESTAT: libc::c_long = 451;
 pub fn unwritten(file: impl AsFd) -> Option<u64> {
     let whole = Extent { offset: 0, len: 0 };
     cachestat(file, whole).ok().map(|count| count.dirty + count.writeback)
+}
+
+/// Whether the kernel has `cachestat`; `None` if it cannot be tried.
+pub fn has_cachestat() -> Option<bool> {
+    let file = rustix::fs::memfd_create("feedline-cachestat", MemfdFlags::CLOEXEC).ok()?;
+    Some(!matches!(cachestat(&file, Extent { offset: 0, len: 1 }), Err(Errno::NOSYS)))
 }
 
 fn cachestat(file: impl AsFd, range: Extent) -> Result<CacheStat, Errno> {

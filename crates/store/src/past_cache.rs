@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::names::Name;
 use model::spec::Readahead;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
-use crate::buffer::ALIGNMENT;
+use crate::buffer::{ALIGNMENT, Buffer};
 use crate::file_system::FileSystem;
 use crate::folder::Folder;
 use crate::{Operation, StoreError};
@@ -95,6 +95,28 @@ impl PastCache {
             cause => StoreError::io(operation, &name, cause),
         }
     }
+}
+
+/// Opens a file a second time, with O_DIRECT, and reads its first granule. The result is the granule, and whether the
+/// kernel reported it; otherwise why such reads are not possible.
+pub(crate) fn try_reading(file: impl AsFd) -> Result<(usize, bool), String> {
+    let same = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let again = rustix::fs::open(same, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|cause| match cause {
+            Errno::INVAL => "its file system does not support it".to_owned(),
+            cause => format!("open with O_DIRECT: {cause}"),
+        })?;
+    if !rustix::fs::fcntl_getfl(&again).is_ok_and(|flags| flags.contains(OFlags::DIRECT)) {
+        return Err("the flag was dropped when the file was opened".to_owned());
+    }
+    let said = alignment(&again);
+    let granule = said.map_or(Ok(USUAL_GRANULE), accepted)?;
+    let mut buffer = Buffer::with_capacity(granule);
+    rustix::io::pread(&again, buffer.room(), 0).map_err(|cause| match cause {
+        Errno::INVAL => format!("its file system does not read blocks of {granule} bytes"),
+        cause => format!("read with O_DIRECT: {cause}"),
+    })?;
+    Ok((granule, said.is_some()))
 }
 
 fn is_folder(path: &str) -> bool {

@@ -129,5 +129,8 @@ fn it_is_in_help_messages_and_docs() {
     registry::texts(longer(), &docs.replace(&table, &format!("{table}{row}")));
     let undocumented = std::panic::catch_unwind(|| registry::texts(longer(), docs)).unwrap_err();
     let message = undocumented.downcast_ref::<String>().unwrap();
-    assert!(message.contains("docs/reference/stores.md should have this table") && message.contains(row), "{message}");
+    assert!(
+        message.contains("docs/reference/stores.md should have this table") && message.contains(row),
+        "{message}"
+    );
 }

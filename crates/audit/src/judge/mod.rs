@@ -19,9 +19,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use model::observed::{
-    EpochTime, FINDINGS_VERSION, Fault, FaultOutcome, Findings, Observed, RuleAnswer, Severity,
-};
+use model::document;
+use model::observed::{EpochTime, Fault, FaultOutcome, Findings, Observed, RuleAnswer, Severity};
 
 use job::{JudgedJob, JudgedRank};
 pub use rule::{AuditRule, Loss, Need};
@@ -115,7 +114,7 @@ pub fn judge(observed: &Observed) -> Findings {
         finding
     });
     Findings {
-        version: FINDINGS_VERSION,
+        version: document::FINDINGS.version,
         findings: findings.collect(),
         rules,
         time: job.longest().and_then(time),

@@ -1,4 +1,4 @@
-//! Tests of the rules: a healthy job, one fault at a time planted in its figures, and look-alikes without the fault.
+//! Tests of the rules: a healthy job, one fault at a time planted in its figures, and lookalikes without the fault.
 
 mod alike;
 mod faults;

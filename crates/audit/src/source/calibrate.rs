@@ -23,6 +23,8 @@ const ROUNDS: u64 = 4;
 const REPETITIONS: usize = 3;
 /// Time for everything.
 const LIMIT_NS: u64 = 2_000_000_000;
+/// Time for a single process, also on a busy host.
+const TRIAL_NS: u64 = 20_000_000_000;
 
 /// Additional time of calls that are observed, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -142,16 +144,28 @@ fn compare(session: &Session, program: impl Fn() -> Option<Command>) -> Option<C
 
 /// Measures the costs with this program itself.
 pub(super) fn calibrate(session: &Session) -> Option<CallCosts> {
-    // A program without the call in its `main` must not start jobs of its own.
+    compare(session, own_program)
+}
+
+/// Whether this program is observed, if it is started once more.
+pub(super) fn is_observed(session: &Session) -> bool {
+    let Ok(ring) = RingMemory::new() else { return false };
+    let variables = session.environment(&ring.path(), |name| std::env::var_os(name));
+    let times =
+        own_program().and_then(|mut command| run_child(command.envs(variables), clock::now() + TRIAL_NS));
+    times.is_some() && !ring.claimed().is_empty()
+}
+
+/// This program, which calls [`calibrate_child`]. A program without the call in its `main` must not start jobs of its
+/// own.
+fn own_program() -> Option<Command> {
     if std::env::var_os(CALIBRATE_VARIABLE).is_some() {
         return None;
     }
-    compare(session, || {
-        let mut command = Command::new("/proc/self/exe");
-        // Without that call, programs of tests run all their tests if they have no arguments.
-        command.arg("--list");
-        Some(command)
-    })
+    let mut command = Command::new("/proc/self/exe");
+    // Without that call, programs of tests run all their tests if they have no arguments.
+    command.arg("--list");
+    Some(command)
 }
 
 #[cfg(test)]
@@ -188,6 +202,7 @@ mod tests {
         let _alone = super::super::tests::alone();
         let session = Session::new(false).unwrap();
         assert_eq!(calibrate(&session), None);
+        assert!(!is_observed(&session));
         assert_eq!(compare(&session, || Some(Command::new("true"))), None);
         assert_eq!(compare(&session, || Some(Command::new("/nonexistent/program"))), None);
     }

@@ -12,6 +12,7 @@ mod noticed;
 mod proc;
 mod sampler;
 mod session;
+mod support;
 mod tree;
 mod unseen;
 
@@ -34,6 +35,7 @@ use self::job::RunningJob;
 use self::memory::RingMemory;
 use self::sampler::{Sampled, Sampler};
 use self::session::Session;
+pub use self::support::{observes, page_faults};
 use crate::event::EventSink;
 
 /// Between two readings of the rings, unless a process asks for one.

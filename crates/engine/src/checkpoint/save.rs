@@ -1,8 +1,9 @@
 //! Saving, as far as training waits for it: in direct mode, until the checkpoint is durable on the last tier; with a
 //! fast tier, until it is durable there; or until a copy of it is in memory.
 
-use model::checkpoint::manifest::{CheckpointManifest, Moment, SCHEMA_VERSION};
+use model::checkpoint::manifest::{CheckpointManifest, Moment};
 use model::checkpoint::{Cpu, SaveRecord};
+use model::document;
 use model::names::Name;
 use model::spans::SpanKind;
 use model::spec::SaveMode;
@@ -242,7 +243,7 @@ impl Checkpointer<'_> {
         let mut serial = 0;
         self.note(moment, |saved| serial = saved.serial);
         CheckpointManifest {
-            schema_version: SCHEMA_VERSION,
+            schema_version: document::CHECKPOINT.version,
             serial,
             moment,
             seed: self.setup.seed,

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use format::{Extent, Format};
+use model::document;
 use model::manifest::{DataSetManifest, ManifestDifference};
 use model::names::{Name, Names};
 use serde::{Deserialize, Serialize};
@@ -37,15 +38,8 @@ pub fn read_manifest(store: &dyn Store) -> Result<Option<DataSetManifest>, Gener
     }
     let mut reader = FileReader::new(store)?;
     let text = reader.read((&name, bytes), Extent { offset: 0, len: bytes })?;
-    let manifest: DataSetManifest =
-        serde_json::from_slice(text).map_err(|error| unreadable(error.to_string()))?;
-    if manifest.is_from_the_future() {
-        let version = manifest.feedline_version;
-        return Err(unreadable(format!(
-            "it was written by feedline {version}, which is newer than this one"
-        )));
-    }
-    Ok(Some(manifest))
+    document::DATA_SET.check(text).map_err(|error| unreadable(error.to_string()))?;
+    serde_json::from_slice(text).map(Some).map_err(|error| unreadable(error.to_string()))
 }
 
 /// How often, and after how long a pause, files of other hosts are counted again before one counts as missing. A

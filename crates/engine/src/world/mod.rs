@@ -31,7 +31,7 @@ use crate::figures::LiveFigures;
 use crate::meter::{self, Clock};
 use crate::stop::Stop;
 
-pub use mpi::MpiError;
+pub use mpi::{InstalledMpi, MpiError, installed_libraries as installed_mpi};
 pub(crate) use node::cores_of_node;
 pub use node::sum_on_node;
 pub use solo::Solo;

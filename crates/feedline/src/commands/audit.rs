@@ -9,6 +9,7 @@ use ::audit::{AuditProgress, ObserveOptions, Paths, judge, observe, trace};
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use engine::meter;
+use model::document;
 use model::ledger::Ledger;
 use model::observed::JobExit;
 use model::units::{Bytes, Nanos, grouped};
@@ -25,7 +26,7 @@ Examples:
   feedline audit -- python train.py --epochs 3
   feedline audit --fail-on-finding --paths none -- torchrun --nproc-per-node 2 train.py
   feedline audit --json -- python train.py > out.txt     the job's output, then the findings
-  feedline audit --from job.strace                       a trace instead of a job (docs/guides/audit.md)
+  feedline audit --from job.strace                       a trace instead of a job ('feedline docs audit')
 
 The job runs unchanged: its output, its signals and its exit code are kept. The report follows on stderr. Exit codes
 of its own: 3 if the job was not started, 126 or 127 if its program cannot be run, 5 with --fail-on-finding.";
@@ -140,7 +141,7 @@ fn conclude(flags: &AuditFlags, outcome: &AuditOutcome<'_>) -> Result<(), Failur
     }
     report::note(&format!("\n{}", text.trim_end()));
     if flags.json {
-        report::out_json(outcome.findings)?;
+        report::out_json(document::FINDINGS, outcome.findings)?;
     }
     saved.map(drop)
 }

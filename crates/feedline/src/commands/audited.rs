@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
+use model::document;
 use model::ledger::Ledger;
 use model::observed::{Findings, Observed};
 use serde::Deserialize;
@@ -70,7 +71,8 @@ impl SavedAudit {
 
     fn parse(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> anyhow::Result<SavedAudit> {
         bytes_of(files, FINDINGS).context("not the result of an audit")?;
-        let SavedAuditObject { version, workload } = parse::<SavedAuditSummary>(files, SUMMARY)?.feedline;
+        let SavedAuditObject { version, workload } =
+            parse::<SavedAuditSummary>(files, SUMMARY, document::AUDIT_SUMMARY)?.feedline;
         if is_newer(&version) {
             bail!(
                 "written by feedline {version}, a newer version than this one ({}); use that version",
@@ -78,8 +80,8 @@ impl SavedAudit {
             );
         }
         let of_version = || format!("written by feedline {version}; this version cannot read it");
-        let ledger: Ledger = parse(files, LEDGER).with_context(of_version)?;
-        let findings = parse(files, FINDINGS).with_context(of_version)?;
+        let ledger: Ledger = parse(files, LEDGER, document::LEDGER).with_context(of_version)?;
+        let findings = parse(files, FINDINGS, document::FINDINGS).with_context(of_version)?;
         let observed = ledger.observed.as_deref().cloned();
         let observed = observed.ok_or_else(|| anyhow!("ledger.json has nothing that was observed"))?;
         let (folder, files) = (folder.to_owned(), files.len());

@@ -7,6 +7,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use engine::World;
 use engine::host::Host;
+use model::document;
 use model::secret::redact;
 use model::study::search::{Depth, SearchState, Trial};
 use serde::{Deserialize, Serialize};
@@ -181,7 +182,7 @@ fn conclude(flags: &CapacityFlags, folder: &StudyFolder, report: &CapacityReport
         return Err(Failure::incomplete(error).with_result(&json));
     }
     if flags.output.json {
-        report::out_json(&json)?;
+        report::out_json(document::CAPACITY, &json)?;
     }
     Ok(if report.is_valid() { Exit::Ok } else { Exit::CheckFailed })
 }

@@ -10,6 +10,7 @@ use anyhow::anyhow;
 use clap::Args;
 use engine::catalog::{self, CatalogChanges, ListOptions, ListSummary, OpenCatalog, ScanError};
 use engine::{Stop, World};
+use model::document;
 use model::location::Location;
 use model::units::{Nanos, grouped};
 use serde_json::json;
@@ -158,7 +159,10 @@ fn say(flags: &CatalogFlags, summary: &ListSummary, span: Nanos) -> Result<(), F
         contents: summary.catalog.catalog().contents().map_err(damaged)?,
         span,
     };
-    if flags.output_flags.json { report::out_json(&report.json()) } else { report::out(&report.text()) }
+    match flags.output_flags.json {
+        true => report::out_json(document::LISTING, &report.json()),
+        false => report::out(&report.text()),
+    }
 }
 
 fn check(flags: &CatalogFlags, world: &dyn World, stop: &Stop) -> CommandResult {
@@ -181,7 +185,7 @@ fn check(flags: &CatalogFlags, world: &dyn World, stop: &Stop) -> CommandResult 
     if flags.output_flags.json {
         let first: Vec<_> =
             changes.first.iter().map(|change| json!({"path": change.path, "gone": change.gone})).collect();
-        report::out_json(&json!({
+        let checked = json!({
             "data_folder": flags.dir,
             "catalog": place,
             "files": opened.files(),
@@ -189,7 +193,8 @@ fn check(flags: &CatalogFlags, world: &dyn World, stop: &Stop) -> CommandResult 
             "folders_changed": changes.changed,
             "first_changed": first,
             "digest": opened.digest(),
-        }))?;
+        });
+        report::out_json(document::LISTING_CHECK, &checked)?;
     } else {
         report::out(&verdict(flags, &opened, &changes))?;
     }

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use clap::Args;
+use model::document;
 use model::ledger::LedgerPart;
-use model::plan::{FieldDifference, differences};
-use model::spec::canonical_key;
+use model::plan::{FieldDifference, Plan, differences};
+use model::spec::{CacheState, canonical_key};
 use model::verdict::{RuleOutcome, Status, Verdict};
 
 use super::saved::{self, SavedResult};
@@ -64,7 +65,7 @@ pub(crate) fn compare(flags: &CompareFlags) -> CommandResult {
     let (a, b, notes) = sides.map_err(Failure::refused)?;
     let comparison = ComparisonReport::new(&a, &b, notes);
     match flags.json {
-        true => report::out_json(&comparison.json())?,
+        true => report::out_json(document::COMPARISON, &comparison.json())?,
         false => report::out(&comparison.text())?,
     }
     Ok(Exit::Ok)
@@ -251,14 +252,16 @@ const NOT_THE_WORK: [&str; 6] =
     ["workload", "store", "estimate", "loader.threads", "train.order.seed", "eval.order.seed"];
 
 /// Differences that remain if all settings agree: a memory limit, or different files under the same name. Different I/O
-/// backends may split reads differently, so the loader's fields are ignored for them.
+/// backends may split reads differently, so the loader's fields are ignored for them. One that bypasses the page cache
+/// has no cache state; it reads from the storage, as one with an empty cache does.
 fn in_the_plan(a: &SavedResult, b: &SavedResult) -> Vec<ResultDifference> {
     let other_store = a.plan.store_name() != b.plan.store_name();
+    let both_cold = [a, b].into_iter().all(|saved| reads_from_storage(&saved.plan));
     let ignored = |field: &str| {
         NOT_THE_WORK
             .iter()
             .any(|name| field.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
-            || (other_store && field.starts_with("loader."))
+            || (other_store && (field.starts_with("loader.") || (both_cold && field == "cache")))
     };
     let fields = differences(&a.plan, &b.plan).into_iter().filter(|one| !ignored(&one.field));
     let work = |FieldDifference { field, here, there }: FieldDifference| ResultDifference {
@@ -268,6 +271,12 @@ fn in_the_plan(a: &SavedResult, b: &SavedResult) -> Vec<ResultDifference> {
         b: there,
     };
     fields.map(work).collect()
+}
+
+/// Whether every epoch begins with an empty page cache, or the page cache is bypassed.
+fn reads_from_storage(plan: &Plan) -> bool {
+    let cache = plan.training.as_ref().and_then(|training| training.cache);
+    cache.is_none_or(|cache| cache.state == CacheState::Cold)
 }
 
 /// Refuses sides that cannot be compared; otherwise returns notes on the comparison.

@@ -47,6 +47,7 @@ complete -o nospace -o bashdefault -F _feedline feedline
 
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsFlags {
+    /// The shell that loads the script
     pub shell: Shell,
 }
 

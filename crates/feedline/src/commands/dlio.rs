@@ -7,4 +7,4 @@ Examples:
   feedline dlio workload=unet3d_h100 ++workload.workflow.generate_data=True ++workload.workflow.train=False
   feedline dlio workload=unet3d_h100 ++workload.dataset.data_folder=/mnt/fast/unet3d ++hydra.run.dir=results/1
   mpirun -n 8 feedline dlio workload=unet3d_h100 ++workload.dataset.data_folder=/mnt/fast/unet3d
-  ln -s $(which feedline) ~/bin/dlio_benchmark         the name that mlpstorage starts; see docs/guides/dlio.md";
+  ln -s $(which feedline) ~/bin/dlio_benchmark         the name that mlpstorage starts; see 'feedline docs dlio'";

@@ -6,6 +6,7 @@ use clap::Args;
 use engine::World;
 use engine::generate::Generated;
 use engine::host::Host;
+use model::document;
 use model::location::Location;
 use model::units::{Bytes, Nanos, grouped};
 use serde_json::json;
@@ -83,7 +84,7 @@ fn say(
 ) -> Result<(), Failure> {
     let seconds = span.seconds();
     if flags.output.json {
-        return report::out_json(&json!({
+        let written = json!({
             "workload": name,
             "data_folder": place.to_string(),
             "files_written": done.files_written,
@@ -91,7 +92,8 @@ fn say(
             "bytes_written": done.bytes_written,
             "bytes_verified": done.bytes_verified,
             "seconds": seconds,
-        }));
+        });
+        return report::out_json(document::GENERATION, &written);
     }
     let rate = model::units::mib_per_second(done.bytes_written, span).unwrap_or(0.0);
     let kept =

@@ -19,7 +19,7 @@ Examples:
   feedline infer RESULT --fixed tiny-reads > fixed.yaml
 
 A comment on each value says where it is from and how sure it is. --fixed leaves a fault out, so that the gain can be
-measured before the job is edited. docs/reference/findings.md explains the findings.";
+measured before the job is edited. 'feedline docs findings' explains the findings.";
 
 #[derive(Args, Debug)]
 pub(crate) struct InferFlags {

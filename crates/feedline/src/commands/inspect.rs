@@ -9,6 +9,7 @@ use engine::{AskError, Inspection, MetadataError, Solo};
 use format::{
     ArrayFacts, Extent, FileFacts, Format, FormatError, FormatKind, FormatOptions, KINDS, Obstacle,
 };
+use model::document;
 use model::location::Location;
 use model::names::Name;
 use model::spec::{Access, Override};
@@ -79,12 +80,12 @@ pub(crate) fn inspect(flags: &InspectFlags) -> CommandResult {
             Err(failure) => failures.push(failure),
         }
     }
-    let json = || Value::Array(found.iter().map(InspectedFile::json).collect());
+    let json = || json!({ "files": found.iter().map(InspectedFile::json).collect::<Vec<_>>() });
     if !flags.json {
         report::out(&report::fitted(&found.iter().map(InspectedFile::text).collect::<String>()))?;
     }
     match failure_of(failures, flags.files.len()) {
-        None if flags.json => report::out_json(&json())?,
+        None if flags.json => report::out_json(document::INSPECTION, &json())?,
         None => {}
         Some(failure) if found.is_empty() => return Err(failure),
         Some(failure) => return Err(failure.with_result(&json())),

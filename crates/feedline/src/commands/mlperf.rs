@@ -21,7 +21,7 @@ Examples:
   feedline mlperf check submission                 which rules fail, and what to do
   feedline mlperf table submission --csv
 
-Only results that mlpstorage itself made count as a submission; see docs/guides/mlperf.md.";
+Only results that mlpstorage itself made count as a submission; see 'feedline docs mlperf'.";
 
 #[derive(Args, Debug)]
 pub(crate) struct MlperfFlags {

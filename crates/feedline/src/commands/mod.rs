@@ -8,6 +8,8 @@ pub(crate) mod catalog;
 pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod dlio;
+pub(crate) mod docs;
+pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod infer;
 pub(crate) mod inspect;
@@ -132,8 +134,12 @@ commands! {
     Mlperf: mlperf, MlperfFlags, action;
     /// Run DLIO's command lines: feedline under the name dlio_benchmark
     Dlio: dlio, DlioFlags, wait, network;
+    /// Check what this host and its folders offer: kernel, limits, libraries, O_DIRECT, page cache
+    Doctor: doctor, DoctorFlags, wait;
     /// List the built-in workloads, or print one as YAML
     Workloads: workloads, WorkloadsFlags;
+    /// Show the documentation: its pages, lines with given words, manual pages
+    Docs: docs, DocsFlags;
     /// Print a completion script for a shell
     Completions: completions, CompletionsFlags;
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use engine::host::Host;
 use engine::{Solo, Stop};
+use model::document;
 use model::location::Location;
 use model::plan::{SizeRule, check_ranks};
 use model::units::Bytes;
@@ -120,7 +121,7 @@ fn compare_hosts(flags: &PlanFlags, numbers: &[u64]) -> CommandResult {
     let plans = plans.collect::<Result<Vec<_>, Failure>>()?;
     let report = HostsReport { workload: &plan.workload, host_memory_bytes: memory, demand, plans };
     match flags.output.json {
-        true => report::out_json(&report.json())?,
+        true => report::out_json(document::HOST_PLANS, &report.json())?,
         false => report::out(&report.text())?,
     }
     Ok(Exit::Ok)
@@ -148,7 +149,7 @@ fn plan_for(flags: &PlanFlags, hosts: u64) -> CommandResult {
         count_origin: settled.count_origin(),
     };
     if flags.output.json {
-        report::out_json(&report.json())?;
+        report::out_json(document::PLAN_REPORT, &report.json())?;
     } else {
         if !flags.output.quiet {
             report::warnings(warnings);
@@ -164,7 +165,7 @@ fn data_set_alone(flags: &PlanFlags, asked: &Asked) -> CommandResult {
     let report =
         DataSetReport { workload: asked.name(), format: &asked.spec.dataset.format, data: &data, disk };
     if flags.output.json {
-        report::out_json(&report.json(&asked.warnings))?;
+        report::out_json(document::DATA_SET_PLAN, &report.json(&asked.warnings))?;
     } else {
         if !flags.output.quiet {
             report::warnings(&asked.warnings);

@@ -2,7 +2,7 @@
 //! of another version, a changed one or one of DLIO is shown as far as it goes, with the reason.
 
 mod loaded;
-mod output;
+pub(crate) mod output;
 
 use std::path::{Path, PathBuf};
 

@@ -167,7 +167,7 @@ fn saw_something(ledger: &Ledger) -> bool {
 
 fn show_result(flags: &RunFlags, outcome: &Outcome<'_>, saved: &Path) -> Result<(), Failure> {
     if flags.output.json {
-        return report::out_json(&outcome.summary());
+        return report::out_summary(&outcome.summary());
     }
     let is_demo = flags.workload.workload == "demo" && outcome.plan.training.is_some();
     report::out(&text::render(outcome, saved, is_demo))

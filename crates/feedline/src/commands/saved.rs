@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use format::Arithmetic;
 use model::checkpoint::CheckpointPlan;
+use model::document::{self, DocumentKind};
 use model::ledger::Ledger;
 use model::plan::{Demand, Plan, StorePlan};
 use model::spec::{self, Spec, WorkloadSource};
@@ -62,7 +63,7 @@ impl SavedResult {
         check_published(folder)?;
         let files = sums::checked(folder)?;
         let name = if files.contains_key(LEAF_SUMMARY) { LEAF_SUMMARY } else { SUMMARY };
-        let summary: SavedSummary = parse(&files, name)?;
+        let summary: SavedSummary = parse(&files, name, document::SUMMARY)?;
         let SavedSummary { start, hostname, feedline: SavedFeedlineObject { version, plan_digest, verdict } } =
             summary;
         if is_newer(&version) {
@@ -74,9 +75,9 @@ impl SavedResult {
         }
         let of_version = || format!("written by feedline {version}; this version cannot read it");
         let recorded = serde_json::from_value(verdict).context(name).with_context(of_version)?;
-        let ledger: Ledger = parse(&files, "ledger.json").with_context(of_version)?;
+        let ledger: Ledger = parse(&files, "ledger.json", document::LEDGER).with_context(of_version)?;
         let spec = read_spec(folder, &files).with_context(of_version)?;
-        let plan: Plan = parse(&files, "plan.json").with_context(of_version)?;
+        let plan: Plan = parse(&files, "plan.json", document::PLAN).with_context(of_version)?;
         if plan.digest() != plan_digest {
             bail!("plan.json and {name} are from different runs: the plan digests differ");
         }
@@ -151,8 +152,11 @@ pub(crate) fn bytes_of<'a>(files: &'a BTreeMap<String, Vec<u8>>, name: &str) -> 
 pub(crate) fn parse<T: for<'a> Deserialize<'a>>(
     files: &BTreeMap<String, Vec<u8>>,
     name: &str,
+    kind: DocumentKind,
 ) -> anyhow::Result<T> {
-    serde_json::from_slice(bytes_of(files, name)?).with_context(|| name.to_owned())
+    let bytes = bytes_of(files, name)?;
+    kind.check(bytes).with_context(|| name.to_owned())?;
+    serde_json::from_slice(bytes).with_context(|| name.to_owned())
 }
 
 fn read_spec(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> anyhow::Result<Spec> {

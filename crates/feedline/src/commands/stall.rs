@@ -6,6 +6,7 @@ use anyhow::anyhow;
 use clap::Args;
 use engine::World;
 use engine::host::Host;
+use model::document;
 use model::secret::redact;
 use model::study::attribution::StallRun;
 use serde::{Deserialize, Serialize};
@@ -143,7 +144,7 @@ fn stall_with(flags: &StallFlags, world: &dyn World, metrics: &Metrics) -> Comma
     let json = report.json();
     folder.write(report.csv(), &json, &report.figure())?;
     match flags.output.json {
-        true => report::out_json(&json)?,
+        true => report::out_json(document::STALL, &json)?,
         false => {
             report::out(&format!("{}\n{}", report.text(), report::path_line("result in", folder.shown())))?;
         }

@@ -9,6 +9,7 @@ use clap::builder::PossibleValuesParser;
 use engine::World;
 use engine::host::Host;
 use engine::meter::Monotonic;
+use model::document;
 use model::ledger::{Calibration, Phase};
 use model::metrics::Figures;
 use model::secret::redact;
@@ -347,7 +348,7 @@ impl SweepCommand<'_> {
             return Err(Failure::printed(Exit::Incomplete, anyhow!("{failed}")).with_result(&json));
         }
         if is_json {
-            report::out_json(&json)?;
+            report::out_json(document::SWEEP, &json)?;
         }
         Ok(if report.any_invalid() { Exit::CheckFailed } else { Exit::Ok })
     }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use ::report::trace::{TraceError, TraceSummary, file_names, summarise};
 use anyhow::{Context, anyhow};
 use clap::Args;
+use model::document;
 
 use crate::exit::{CommandResult, Exit, Failure, limited};
 use crate::flags::WaitFlags;
@@ -55,7 +56,7 @@ impl TraceFlags {
 
     fn show(&self, summary: &TraceSummary, names: &BTreeMap<String, String>) -> Result<(), Failure> {
         match self.json {
-            true => report::out_json(&summary.json(names)),
+            true => report::out_json(document::TRACE_SUMMARY, &summary.json(names)),
             false => report::out(&traced::render(summary, names)),
         }
     }

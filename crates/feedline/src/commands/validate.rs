@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
+use model::document;
 use serde_json::{Value, json};
 
 use super::audited::{SavedAudit, is_audit};
@@ -63,7 +64,7 @@ pub(crate) fn validate(flags: &ValidateFlags) -> CommandResult {
         return Err(Failure::printed(Exit::Refused, error).with_result(&results));
     }
     if flags.json {
-        report::out_json(&results)?;
+        report::out_json(document::VALIDATION, &results)?;
     }
     Ok(WORST_FIRST.into_iter().find(|exit| exits.contains(exit)).unwrap_or(Exit::Ok))
 }

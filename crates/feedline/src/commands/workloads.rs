@@ -3,6 +3,7 @@
 use anyhow::anyhow;
 use clap::Args;
 use format::Arithmetic;
+use model::document;
 use model::plan::{Placement, Request, TrainingPlan};
 use model::spec::{self, Spec, WorkloadSource};
 use model::units::{Bytes, grouped, significant};
@@ -34,11 +35,17 @@ pub(crate) fn workloads(flags: &WorkloadsFlags) -> CommandResult {
     }
     let rows = rows()?;
     if flags.json {
-        report::out_json(&Value::from(rows.iter().map(WorkloadRow::json).collect::<Vec<_>>()))?;
+        let rows: Vec<Value> = rows.iter().map(WorkloadRow::json).collect();
+        report::out_json(document::WORKLOADS, &json!({ "workloads": rows }))?;
     } else {
         report::out(&table(&rows))?;
     }
     Ok(Exit::Ok)
+}
+
+/// The cells of the list.
+pub(crate) fn workload_cells() -> Result<Vec<[String; WORKLOAD_COLUMNS.len()]>, Failure> {
+    Ok(rows()?.iter().map(WorkloadRow::cells).collect())
 }
 
 /// One row of the list.
@@ -100,7 +107,7 @@ impl WorkloadRow {
         })
     }
 
-    fn cells(&self) -> [String; HEADER.len()] {
+    fn cells(&self) -> [String; WORKLOAD_COLUMNS.len()] {
         let [name, standing, summary] =
             [self.workload.name, self.workload.standing.name(), self.workload.summary].map(str::to_owned);
         let Some(plan) = &self.plan else {
@@ -124,13 +131,15 @@ impl WorkloadRow {
     }
 }
 
-const HEADER: [&str; 10] =
+/// The columns of the list.
+pub(crate) const WORKLOAD_COLUMNS: [&str; 10] =
     ["name", "standing", "format", "sample", "batch", "compute", "demand", "files/s", "AU", "description"];
 /// The columns that a narrow terminal does not show, the first to go first.
 const SPARE: [usize; 7] = [8, 4, 5, 1, 7, 3, 2];
 
 fn table(rows: &[WorkloadRow]) -> String {
-    let table = report::Table::new(HEADER, 3..9, rows.iter().map(WorkloadRow::cells)).spares(&SPARE);
+    let table =
+        report::Table::new(WORKLOAD_COLUMNS, 3..9, rows.iter().map(WorkloadRow::cells)).spares(&SPARE);
     let left_out = match table.left_out().as_slice() {
         [] => String::new(),
         columns => format!(" A wider terminal and --json also show: {}.", columns.join(", ")),

@@ -15,7 +15,7 @@ pub(crate) struct NetworkFlags {
     #[arg(long, value_name = "NET")]
     pub interface: Option<String>,
     /// How these processes agree on steps: tcp (connections between them) or mpi (for networks without IP; uses more
-    /// CPU time); see docs/guides/cluster.md [default: tcp]
+    /// CPU time); see 'feedline docs cluster' [default: tcp]
     #[arg(long, value_name = "HOW", value_parser = PossibleValuesParser::new(AGREEMENTS), hide_possible_values = true)]
     pub agreement: Option<String>,
     /// MPI library to load [default: the one of the launcher, libmpi.so.40, libmpi.so.12 or libmpi_abi.so.1, where the

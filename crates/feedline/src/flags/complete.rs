@@ -9,6 +9,7 @@ use model::spec::{self, KeyStatus, ValueKind};
 use store::BACKENDS;
 
 use super::Cli;
+use crate::manual;
 use crate::workloads::WORKLOADS;
 
 /// The command line with the values of its arguments.
@@ -21,6 +22,7 @@ pub(crate) fn definition() -> Command {
             "set" => offers(argument, settings),
             "storage_set" => offers(argument, storage_settings),
             "over" => offers(argument, axes),
+            "page" => offers(argument, pages),
             _ => argument,
         })
     })
@@ -51,6 +53,11 @@ fn workloads(typed: &OsStr) -> Vec<CompletionCandidate> {
 
 fn stores(typed: &OsStr) -> Vec<CompletionCandidate> {
     starting(typed, BACKENDS.names().map(|name| (name.to_owned(), "I/O backend")))
+}
+
+/// The pages of the documentation, by name.
+fn pages(typed: &OsStr) -> Vec<CompletionCandidate> {
+    starting(typed, manual::pages::PAGES.iter().map(|page| (page.name().to_owned(), page.title)))
 }
 
 /// Keys of a workload that have an effect, then `=` and the words of a key that has a fixed set of them.
@@ -101,9 +108,14 @@ mod tests {
     #[test]
     fn every_argument_with_a_known_set_of_values_offers_it() {
         let command = definition();
-        for (subcommand, argument) in
-            [("run", "workload"), ("run", "store"), ("run", "set"), ("sweep", "over"), ("workloads", "name")]
-        {
+        for (subcommand, argument) in [
+            ("run", "workload"),
+            ("run", "store"),
+            ("run", "set"),
+            ("sweep", "over"),
+            ("workloads", "name"),
+            ("docs", "page"),
+        ] {
             let found = command.find_subcommand(subcommand).unwrap();
             let found = found.get_arguments().find(|found| found.get_id() == argument).unwrap();
             assert!(found.get::<ArgValueCompleter>().is_some(), "{subcommand} {argument}");

@@ -8,7 +8,7 @@ use model::units::{Nanos, SpanError};
 /// Where live figures go.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct MetricsFlags {
-    /// Serve live figures for Prometheus at this address, such as 127.0.0.1:9184; see docs/guides/live.md
+    /// Serve live figures for Prometheus at this address, such as 127.0.0.1:9184; see 'feedline docs live'
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<String>,
     /// Write them to this file every 5 s and at the end, for the text-file collector of a node exporter; the name must

@@ -42,7 +42,7 @@ fn storage_setting(argument: &str) -> Result<Override, Failure> {
         true => Ok(setting),
         false => Err(Failure::usage(anyhow!(
             "--set {key}: this command takes only keys that say how to reach an object store, such as \
-             storage.anonymous; see docs/guides/objects.md"
+             storage.anonymous; see 'feedline docs objects'"
         ))),
     }
 }

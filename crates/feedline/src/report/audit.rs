@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ::report::audit::AuditFigures;
 use ::report::html::{self, AuditDocuments, HtmlPage};
+use model::document;
 use model::ledger::Ledger;
 use model::observed::{Fault, Findings, Observed};
 use serde_json::{Value, json};
@@ -34,8 +35,8 @@ impl AuditOutcome<'_> {
     /// Writes the result and returns its folder.
     pub(crate) fn write(&self, results: &Path) -> anyhow::Result<PathBuf> {
         let documents: [NamedDocument<'_>; 4] = [
-            ("ledger.json", Box::new(|to| write_lines(to, self.ledger))),
-            (FINDINGS, Box::new(|to| write_pretty(to, self.findings))),
+            ("ledger.json", Box::new(|to| write_lines(to, &document::LEDGER.of(self.ledger)))),
+            (FINDINGS, Box::new(|to| write_pretty(to, &document::FINDINGS.of(self.findings)))),
             (PAGE, Box::new(|to| Ok(to.write_all(self.page().html().as_bytes())?))),
             (SUMMARY, Box::new(|to| write_pretty(to, &self.summary()))),
         ];
@@ -69,6 +70,7 @@ impl AuditOutcome<'_> {
             "end": self.ledger.times.end,
             "hostname": observed.host.name,
             "feedline": {
+                "schema_version": document::AUDIT_SUMMARY.version,
                 "version": env!("CARGO_PKG_VERSION"),
                 "kind": "audit",
                 "workload": self.name,

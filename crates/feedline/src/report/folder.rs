@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, anyhow};
 use engine::meter;
+use model::document;
 use model::ledger::Phase;
 use model::metrics::EpochFigures;
 use store::{CreatedFolder, FolderHandle, StoreError, make_path, unnamed_file};
@@ -105,8 +106,16 @@ const DOCUMENTS: [Document; 8] = [
         write: |to, outcome| Ok(to.write_all(outcome.spec.to_yaml().as_bytes())?),
         present: |_| true,
     },
-    Document { name: "plan.json", write: |to, outcome| write_pretty(to, outcome.plan), present: |_| true },
-    Document { name: "ledger.json", write: |to, outcome| write_lines(to, outcome.ledger), present: |_| true },
+    Document {
+        name: "plan.json",
+        write: |to, outcome| write_pretty(to, &document::PLAN.of(outcome.plan)),
+        present: |_| true,
+    },
+    Document {
+        name: "ledger.json",
+        write: |to, outcome| write_lines(to, &document::LEDGER.of(outcome.ledger)),
+        present: |_| true,
+    },
     Document { name: "epochs.csv", write: write_epochs, present: |outcome| outcome.plan.training.is_some() },
     Document { name: "requests.csv", write: requests::write_csv, present: requests::are_present },
     Document {
@@ -309,6 +318,16 @@ mod tests {
             [("unet3d_h100", "unet3d_h100"), ("../x", ".._x"), ("a b/c", "a_b_c"), ("..", "workload")]
         {
             assert_eq!(safe_name(name), safe);
+        }
+    }
+    #[test]
+    fn the_docs_list_every_file_of_a_result() {
+        let page = include_str!("../../../../docs/reference/results.md");
+        for name in DOCUMENTS.iter().map(|document| document.name).chain([sums::NAME]) {
+            assert!(
+                page.contains(&format!("\n| `{name}` |")),
+                "docs/reference/results.md has no row for {name}"
+            );
         }
     }
 }

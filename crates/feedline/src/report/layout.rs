@@ -121,6 +121,9 @@ pub(crate) fn labelled_path(label: &str, path: impl std::fmt::Display, width: us
     }
 }
 
+/// How commands among examples start.
+const PROGRAMS: [&str; 3] = ["feedline ", "mpirun ", "ln "];
+
 /// The closing part of a help text, for this width. Indented lines that start with a program's name are commands, each
 /// with an optional comment after two spaces; other indented lines are a list; the rest are paragraphs. In the source,
 /// paragraphs and commands may be broken at any place.
@@ -138,7 +141,7 @@ pub(crate) fn help(source: &str, width: usize) -> String {
             continue;
         }
         for line in block.lines() {
-            match line.strip_prefix("  ").filter(|rest| rest.starts_with("feedline ")) {
+            match line.strip_prefix("  ").filter(|rest| PROGRAMS.iter().any(|name| rest.starts_with(name))) {
                 Some(example) => text.push_str(&with_comment(example, width)),
                 None => text.push_str(&wrapped(line, list_indent(line).unwrap_or(0), width)),
             }

@@ -5,6 +5,7 @@ pub(crate) mod audit;
 pub(crate) mod capacity;
 pub(crate) mod checkpoints;
 pub(crate) mod compare;
+pub(crate) mod doctor;
 pub(crate) mod folder;
 pub(crate) mod hosts;
 mod json;
@@ -31,6 +32,7 @@ use std::io::{BufWriter, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use ::report::simulated;
+use model::document::DocumentKind;
 use model::units::significant;
 use model::warning::Warning;
 use serde::Serialize;
@@ -59,9 +61,14 @@ pub(crate) fn out(text: &str) -> Result<(), Failure> {
     to_stdout(|stdout| Ok(stdout.write_all(text.as_bytes())?))
 }
 
-/// Writes JSON to stdout, with DLIO's indent.
-pub(crate) fn out_json(value: &impl Serialize) -> Result<(), Failure> {
-    to_stdout(|stdout| write_pretty(stdout, value))
+/// Writes a JSON document to stdout, with its version and DLIO's indent.
+pub(crate) fn out_json(kind: DocumentKind, document: &impl Serialize) -> Result<(), Failure> {
+    to_stdout(|stdout| write_pretty(stdout, &kind.of(document)))
+}
+
+/// The same for a summary, which has its version in the object `feedline`.
+pub(crate) fn out_summary(summary: &impl Serialize) -> Result<(), Failure> {
+    to_stdout(|stdout| write_pretty(stdout, summary))
 }
 
 fn to_stdout(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> Result<(), Failure> {

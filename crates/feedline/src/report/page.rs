@@ -2,12 +2,13 @@
 
 use ::report::html::{self, HtmlPage, RunDocuments};
 use anyhow::Context;
+use model::document;
 
 use super::result::Outcome;
 
 pub(crate) fn of_run(outcome: &Outcome<'_>) -> anyhow::Result<HtmlPage> {
     let summary = serde_json::to_value(outcome.page_summary()).context("cannot make the summary")?;
-    let plan = serde_json::to_value(outcome.plan).context("cannot write the plan")?;
+    let plan = serde_json::to_value(document::PLAN.of(outcome.plan)).context("cannot write the plan")?;
     let spec = outcome.spec.to_yaml();
     Ok(html::run(&RunDocuments {
         summary: &summary,

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use engine::host::Host;
 use model::digest::Digest;
+use model::document;
 use model::histogram::Quantiles;
 use model::ledger::{Calibration, CheckedFetches, Errors, Ledger, ObservedMember, Phase};
 use model::metrics::{self, EpochFigures, Figures, Spread};
@@ -19,6 +20,7 @@ use serde_json::{Map, Value, json};
 
 use super::checkpoints::CheckpointReport;
 use super::nodes::NodesReport;
+use crate::version;
 
 /// The peak resident memory of the process. It is read when it is first needed: when the summary is written, after the
 /// larger files of the result.
@@ -193,7 +195,9 @@ impl Outcome<'_> {
     fn feedline(&self, peak_memory: Option<u64>) -> FeedlineObject<'_> {
         let training = self.plan.training.as_ref();
         FeedlineObject {
+            schema_version: document::SUMMARY.version,
             version: env!("CARGO_PKG_VERSION"),
+            commit: version::COMMIT,
             workload: &self.plan.workload,
             command: &self.command,
             plan_digest: self.plan.digest(),
@@ -329,7 +333,9 @@ fn measured(metric: Map<String, Value>) -> Map<String, Value> {
 /// The `feedline` object. A run that does not train has no keys of training.
 #[derive(Serialize)]
 struct FeedlineObject<'a> {
+    schema_version: u32,
     version: &'static str,
+    commit: &'static str,
     workload: &'a str,
     command: &'a str,
     plan_digest: String,

@@ -27,7 +27,7 @@ def inspect(paths, samples, access="extent", give_count=False, format=None):
     done = subprocess.run(command + list(paths), capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)}: exit {done.returncode}: {done.stderr}")
-    found = json.loads(done.stdout)
+    found = json.loads(done.stdout)["files"]
     assert [entry["file"] for entry in found] == list(paths)
     return {entry["file"]: entry for entry in found}
 

@@ -95,8 +95,12 @@ impl OpenedPage {
                 assert_eq!(written, found, "{key}");
             }
             assert_eq!(text == "n/a", found.is_null(), "{key}: '{text}' for {found}");
-            if let (Some(shown), Some(number)) = (text.replace(',', "").parse::<f64>().ok(), found.as_f64()) {
-                let near = |number: f64| (shown - number).abs() <= 0.006 * number.abs().max(1.0);
+            let shown_digits = text.replace(',', "");
+            if let (Some(shown), Some(number)) = (shown_digits.parse::<f64>().ok(), found.as_f64()) {
+                // Half of the last digit that is shown, and a little for numbers that are rounded to three digits.
+                let decimals = shown_digits.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+                let half = 0.501 * 0.1_f64.powi(i32::try_from(decimals).unwrap());
+                let near = |number: f64| (shown - number).abs() <= half.max(0.006 * number.abs());
                 // Shares are shown in percent.
                 assert!(near(number) || near(100.0 * number), "{key}: {text} for {number}");
             }

@@ -62,7 +62,8 @@ fn documentation_is_plain_english() {
     let mut found = Vec::new();
     let mut pages = 0;
     for file in files() {
-        let is_page = ["README.md", "CONTRIBUTING.md"].contains(&file.path.as_str())
+        let is_page = ["README.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md"]
+            .contains(&file.path.as_str())
             || (file.path.starts_with("docs/") && file.path.ends_with(".md"));
         if is_page {
             pages += 1;

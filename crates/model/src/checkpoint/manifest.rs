@@ -4,11 +4,10 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::document::{self, NewerDocument};
+
 /// The name of the manifest in a checkpoint's folder.
 pub const MANIFEST: &str = "checkpoint.json";
-
-/// The version of this document.
-pub const SCHEMA_VERSION: u32 = 1;
 
 /// Identifies a checkpoint. Later ones compare greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -67,8 +66,8 @@ pub enum ManifestError {
     Checksum,
     #[error("it cannot be read: {0}")]
     Text(String),
-    #[error("it has version {0}, but this feedline reads version {SCHEMA_VERSION}")]
-    Version(u32),
+    #[error(transparent)]
+    Version(#[from] NewerDocument),
 }
 
 impl CheckpointManifest {
@@ -82,18 +81,20 @@ impl CheckpointManifest {
         format!("{body}\n{}\n", checksum(&body))
     }
 
+    /// Why the text of a file cannot be interpreted, if the first manifest in it has a later version.
+    pub fn check_version(text: &str) -> Result<(), NewerDocument> {
+        let body = text.find('{').and_then(|begin| text[begin..].split("\nsha256 ").next());
+        document::CHECKPOINT.check(body.unwrap_or_default().as_bytes())
+    }
+
     /// Parses the text of a manifest; detects any change to it.
     pub fn from_text(text: &str) -> Result<CheckpointManifest, ManifestError> {
         let (body, sum) = text.trim_end_matches('\n').rsplit_once('\n').ok_or(ManifestError::Checksum)?;
         if text != format!("{body}\n{sum}\n") || checksum(body) != sum {
             return Err(ManifestError::Checksum);
         }
-        let manifest: CheckpointManifest =
-            serde_json::from_str(body).map_err(|error| ManifestError::Text(error.to_string()))?;
-        match manifest.schema_version {
-            SCHEMA_VERSION => Ok(manifest),
-            other => Err(ManifestError::Version(other)),
-        }
+        document::CHECKPOINT.check(body.as_bytes())?;
+        serde_json::from_str(body).map_err(|error| ManifestError::Text(error.to_string()))
     }
 }
 
@@ -111,7 +112,7 @@ mod tests {
         let file =
             ManifestEntry { name: "model_states-0.pt".into(), rank: 0, bytes: 10_240, crc32: 0xdead_beef };
         CheckpointManifest {
-            schema_version: SCHEMA_VERSION,
+            schema_version: document::CHECKPOINT.version,
             serial: 3,
             moment: Moment { epoch: 1, step: 20 },
             seed: 7,
@@ -150,8 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_refused() {
+    fn a_later_version_is_refused() {
         let text = CheckpointManifest { schema_version: 9, ..manifest() }.to_text();
-        assert_eq!(CheckpointManifest::from_text(&text), Err(ManifestError::Version(9)));
+        let refused = document::CHECKPOINT.check(b"{\"schema_version\": 9}").unwrap_err();
+        assert_eq!(CheckpointManifest::from_text(&text), Err(ManifestError::Version(refused)));
+        let (list, earlier) = (format!("feedline-list a b\n{text}"), manifest().to_text());
+        assert_eq!([&text, &list].map(|text| CheckpointManifest::check_version(text)), [Err(refused); 2]);
+        for text in [earlier.as_str(), "", "{", "x"] {
+            assert_eq!(CheckpointManifest::check_version(text), Ok(()), "{text}");
+        }
     }
 }

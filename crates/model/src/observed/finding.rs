@@ -5,9 +5,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The version of `findings.json`.
-pub const FINDINGS_VERSION: u32 = 1;
-
 /// All findings of a job, most important first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Findings {

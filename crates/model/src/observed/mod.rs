@@ -13,9 +13,7 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-pub use finding::{
-    Certainty, EpochTime, FINDINGS_VERSION, Fault, FaultOutcome, Findings, RuleAnswer, Severity,
-};
+pub use finding::{Certainty, EpochTime, Fault, FaultOutcome, Findings, RuleAnswer, Severity};
 pub use io::{Calls, IoCounts};
 pub use spread::ValueCounts;
 

@@ -77,8 +77,8 @@ enum PhaseFinding {
 }
 
 const READ_FILES: &str = "to measure storage, use --store posix or another backend that reads files";
-const MOVE: &str =
-    "move the data set to another file system or device (docs/explanation/cache.md lists those that cannot be checked)";
+const MOVE: &str = "move the data set to another file system or device ('feedline docs cache' lists those that cannot \
+                    be checked)";
 const COUNT: &str = "set reader.cache_proof=exact, or use --store direct";
 const ONE_PROCESS: &str = "start one process per node, and give it more ranks (--ranks)";
 const COUNT_ALL: &str = "use more files, or count all pages with reader.cache_proof=exact";

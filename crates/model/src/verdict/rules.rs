@@ -46,6 +46,8 @@ impl RuleResult {
 pub(super) struct Rule {
     pub(super) name: &'static str,
     pub(super) applies: RuleScope,
+    /// What is known about a result that passes; a sentence without its full stop.
+    pub(super) proves: &'static str,
     pub(super) threshold: &'static str,
     /// What to do if the rule is broken or adds a note.
     pub(super) remedy: &'static str,
@@ -71,6 +73,18 @@ pub(super) enum RuleScope {
 }
 
 impl RuleScope {
+    fn about(self) -> &'static str {
+        match self {
+            RuleScope::Always => "every run",
+            RuleScope::Training => "training",
+            RuleScope::Cluster => "training by several processes",
+            RuleScope::Objects => "training from an object store",
+            RuleScope::Checkpoints => "checkpoints",
+            RuleScope::CheckpointsAlone => "checkpoints without training",
+            RuleScope::Compat => "runs with DLIO's behaviour",
+        }
+    }
+
     pub(super) fn to(self, case: &Case<'_>) -> bool {
         match self {
             RuleScope::Always => true,
@@ -124,14 +138,15 @@ const FIX_CAUSE: &str = "fix the cause and run again";
 const LONGER_RUN: &str = "use a longer run: more files or more epochs";
 const MORE_CORES: &str = "use fewer ranks per host, or a host with more cores";
 const REPORT_BUG: &str = "this is a bug in feedline: please report it and attach ledger.json";
-const SHOW_PAGES: &str =
-    "use a file system and kernel that show which pages are in memory (docs/explanation/cache.md), or --store direct";
+const SHOW_PAGES: &str = "use a file system and kernel that show which pages are in memory ('feedline docs cache'), or \
+                          --store direct";
 
 /// The rules, in the order in which a verdict lists them.
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "complete",
         applies: RuleScope::Training,
+        proves: "The result is of the whole plan, not of a part that happened to be fast",
         threshold: "all planned epochs and steps ran",
         remedy: FIX_CAUSE,
         unchecked: "",
@@ -140,6 +155,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "complete",
         applies: RuleScope::CheckpointsAlone,
+        proves: "Every save and restore that was planned is in the figures",
         threshold: "all planned saves and restores ran",
         remedy: FIX_CAUSE,
         unchecked: "",
@@ -148,6 +164,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "client-not-the-limit",
         applies: RuleScope::CheckpointsAlone,
+        proves: "The figures are those of the storage, not of a host that is too slow",
         threshold: "CPU cores busy at most 95 % of the time",
         remedy: MORE_CORES,
         unchecked: "",
@@ -156,6 +173,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "exactly-once",
         applies: RuleScope::Training,
+        proves: "No sample was left out, and none was read twice, which would be faster",
         threshold: "each planned sample delivered exactly once, and no other",
         remedy: REPORT_BUG,
         unchecked: FINISH_EPOCH,
@@ -164,6 +182,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bytes-as-planned",
         applies: RuleScope::Training,
+        proves: "Whole samples were read, not parts of them",
         threshold: "bytes read = bytes planned",
         remedy: "generate the data set again with the settings of this run",
         unchecked: "",
@@ -172,6 +191,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "data-verified",
         applies: RuleScope::Training,
+        proves: "What was read is what was written: no stale, short or swapped data",
         threshold: "the bytes read are the bytes that were written",
         remedy: "find out what changed the files, then write them again with 'feedline generate --overwrite'",
         unchecked: "use --verify sample or full, and a data set that 'feedline generate' wrote",
@@ -180,6 +200,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "order-differs",
         applies: RuleScope::Training,
+        proves: "No epoch profits from an order that a cache or a prefetcher has seen",
         threshold: "no two shuffled epochs have the same order",
         remedy: "set train.seed_change_epoch=true, or turn shuffling off",
         unchecked: "",
@@ -188,6 +209,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "window",
         applies: RuleScope::Training,
+        proves: "AU and rates describe more than a moment",
         threshold: "every epoch has at least 5 steps in the metric window",
         remedy: "lower output.metric.exclude_start_steps and exclude_end_steps, or use more files",
         unchecked: "run more steps: use more files, fewer ranks or a smaller reader.batch_size",
@@ -196,6 +218,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: WINDOW_LONG_ENOUGH,
         applies: RuleScope::Training,
+        proves: "The figures are not those of batches that were ready before the clock started",
         threshold: "the metric window has 20 steps for each batch that can be ready in advance, or the rate over the \
                     whole epoch is at least 95 % of the rate in the window",
         remedy: "",
@@ -205,6 +228,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "errors",
         applies: RuleScope::Training,
+        proves: "No figure contains samples that were not delivered",
         threshold: "no read failed",
         remedy: "fix the storage; to continue without the failed samples, set reader.on_error=count",
         unchecked: "",
@@ -213,6 +237,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "no-injected-faults",
         applies: RuleScope::Always,
+        proves: "The result is of the storage as it is",
         threshold: "no faults were injected",
         remedy: "remove the fault: prefix from --store",
         unchecked: "",
@@ -221,6 +246,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "on-time",
         applies: RuleScope::Training,
+        proves: "The accelerators were not late because the host was",
         threshold: "delays of the host cost at most 2 % of the accelerators' time",
         remedy: MORE_CORES,
         unchecked: LONGER_RUN,
@@ -229,6 +255,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "agreement",
         applies: RuleScope::Cluster,
+        proves: "The accelerators waited for data, not for the network between the processes",
         threshold: "agreement on a step, beyond its computation, takes at most 2 % of the time",
         remedy: "use fewer processes per host, a network with a shorter round trip (--interface), or longer steps",
         unchecked: FINISH_EPOCH,
@@ -237,6 +264,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "clocks",
         applies: RuleScope::Cluster,
+        proves: "Times of several hosts can be compared",
         threshold: "the clocks of all processes are known to a tenth of a step",
         remedy: "use a network with a shorter round trip (--interface), or longer steps",
         unchecked: FINISH_EPOCH,
@@ -245,6 +273,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "client-not-the-limit",
         applies: RuleScope::Training,
+        proves: "The figures are those of the storage, not of feedline or its host",
         threshold: "feedline's own ceiling is well above the measured or required value",
         remedy: MORE_CORES,
         unchecked: LONGER_RUN,
@@ -253,6 +282,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "mode-as-requested",
         applies: RuleScope::Training,
+        proves: "The result is of the backend and mode that its name says",
         threshold: "the data was read with the requested I/O backend and mode",
         remedy: REPORT_BUG,
         unchecked: "run again with this version of feedline",
@@ -261,6 +291,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "settings-honoured",
         applies: RuleScope::Always,
+        proves: "The result is of the settings that it lists",
         threshold: "every setting that affects the measurement took effect",
         remedy: "remove these settings",
         unchecked: "",
@@ -269,6 +300,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "semantics",
         applies: RuleScope::Compat,
+        proves: "The result says in what it differs from results with feedline's behaviour",
         threshold: "feedline's behaviour, or a list of what was switched to DLIO's",
         remedy: "compare this result only with results that have the same settings of compat",
         unchecked: "",
@@ -277,6 +309,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "cache",
         applies: RuleScope::Training,
+        proves: "The figures are of the storage and not of the page cache, or of memory if that was asked",
         threshold: "at least 95 % of the bytes came from storage, or from memory if the cache is warm",
         remedy: "use --cache cold or --store direct; to measure memory, use --cache warm",
         unchecked: SHOW_PAGES,
@@ -285,6 +318,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "read-amplification",
         applies: RuleScope::Training,
+        proves: "The storage did not deliver much more than the samples need",
         threshold: "the storage delivered at most 1.1 bytes per byte read",
         remedy: "if samples are parts of files, set reader.readahead=random or use larger samples",
         unchecked: "",
@@ -293,6 +327,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "requests",
         applies: RuleScope::Objects,
+        proves: "The rates contain no failed and repeated requests",
         threshold: "no attempt of a request failed",
         remedy: "look at the server's log",
         unchecked: "run again with this version of feedline",
@@ -301,6 +336,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "data-set-size",
         applies: RuleScope::Training,
+        proves: "The data set has the size of a submission to MLPerf Storage",
         threshold: "the size that MLPerf Storage requires: 500 steps and 5 times the memory of all hosts",
         remedy: "for a result by MLPerf's rules, use as many files as 'feedline plan' shows",
         unchecked: "",
@@ -309,6 +345,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "host",
         applies: RuleScope::Always,
+        proves: "The host was free enough to measure",
         threshold: "a fast clock, at most 5 % of CPU time stolen and 20 % used by other processes, no swapping",
         remedy: "stop other work on this host, or use another host",
         unchecked: "",
@@ -317,6 +354,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "checkpoints-saved",
         applies: RuleScope::Checkpoints,
+        proves: "The time of a save is that of a checkpoint that exists",
         threshold: "every checkpoint is complete on its final tier",
         remedy: FIX_CAUSE,
         unchecked: "",
@@ -325,6 +363,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "checkpoints-durable",
         applies: RuleScope::Checkpoints,
+        proves: "The time of a save includes what makes it survive a crash",
         threshold: "a save ends only when its bytes would survive a crash",
         remedy: "set checkpoint.fsync=true, as MLPerf Storage requires",
         unchecked: "",
@@ -333,6 +372,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "restored-right",
         applies: RuleScope::Checkpoints,
+        proves: "A restore returned the state that was saved",
         threshold: "every restored byte equals the saved byte",
         remedy: "find out what changed or lost the bytes; the evidence names the first difference",
         unchecked: "use a backend that stores files",
@@ -341,6 +381,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "restored-from-storage",
         applies: RuleScope::Checkpoints,
+        proves: "The time of a restore is that of the storage, not of the page cache",
         threshold: "at most 5 % of the restored bytes were in memory before",
         remedy: "use --cache cold or --store direct",
         unchecked: SHOW_PAGES,
@@ -349,9 +390,37 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "whole-model",
         applies: RuleScope::Checkpoints,
+        proves: "The figures are of the model, not of a part of it",
         threshold: "checkpoints have the full size of the model",
         remedy: "remove --scale to measure the full model",
         unchecked: "",
         check: RuleCheck::Checkpoints(checkpoints::whole_model),
     },
 ];
+
+/// What a rule says about itself, for the documentation.
+#[derive(Clone, Copy, Debug)]
+pub struct RuleText {
+    pub name: &'static str,
+    /// The kind of run that it applies to.
+    pub applies_to: &'static str,
+    /// What is known about a result that passes; a sentence without its full stop.
+    pub proves: &'static str,
+    pub threshold: &'static str,
+    /// What to do if it is broken or adds a note, and if it could not be checked; empty: never so, or the evidence says
+    /// it.
+    pub remedy: &'static str,
+    pub unchecked: &'static str,
+}
+
+/// All rules, in the order in which a verdict lists them.
+pub fn rule_texts() -> impl Iterator<Item = RuleText> {
+    RULES.iter().map(|rule| RuleText {
+        name: rule.name,
+        applies_to: rule.applies.about(),
+        proves: rule.proves,
+        threshold: rule.threshold,
+        remedy: rule.remedy,
+        unchecked: rule.unchecked,
+    })
+}

@@ -569,11 +569,15 @@ fn the_docs_list_every_rule_in_the_order_of_a_verdict() {
         )
     });
     assert_eq!(training, of_training.map(|rule| rule.name).collect::<Vec<_>>(), "docs/reference/results.md");
-    let checkpoints = documented(include_str!("../../../../docs/guides/checkpoints.md"), "| rule | fails if |");
+    let checkpoints =
+        documented(include_str!("../../../../docs/guides/checkpoints.md"), "| rule | fails if |");
     for rule in RULES.iter().filter(|rule| rule.applies == RuleScope::Checkpoints) {
         assert!(checkpoints.contains(&rule.name), "docs/guides/checkpoints.md has no row for {}", rule.name);
     }
     for name in checkpoints {
-        assert!(RULES.iter().any(|rule| rule.name == name), "docs/guides/checkpoints.md: there is no rule {name}");
+        assert!(
+            RULES.iter().any(|rule| rule.name == name),
+            "docs/guides/checkpoints.md: there is no rule {name}"
+        );
     }
 }

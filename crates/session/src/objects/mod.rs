@@ -11,12 +11,14 @@ mod profile;
 #[cfg(test)]
 mod tests;
 
+use model::location::Location;
 use model::objects::{CredentialSource, ObjectOptions, ObjectPlace, RetryPolicy, Service};
 use model::secret::Secret;
 use model::spec::{ObjectSpec, Spec};
 use model::units::Nanos;
 use model::warning::Warning;
 
+use crate::backend::ask_of_place;
 use crate::error::Error;
 
 /// Looks up a variable of the environment.
@@ -29,6 +31,16 @@ pub(crate) struct StoreUser {
     pub(crate) process: u64,
     /// Readers that it runs.
     pub(crate) readers: u64,
+}
+
+/// Where the credentials for a service come from if the workload says nothing about them. It contains no value of a
+/// secret.
+pub fn credentials_from(service: Service) -> Result<String, Error> {
+    let place = ObjectPlace { service, bucket: "bucket".to_owned(), prefix: String::new() };
+    let asked = ask_of_place(Location::Objects(place.clone()), Vec::new())?;
+    let environment = |name: &str| std::env::var(name).ok();
+    let (options, _) = options(&asked.spec, &place, StoreUser { process: 0, readers: 1 }, &environment)?;
+    Ok(options.credentials_from)
 }
 
 /// The way to reach a place of an object store, and what was given without effect.

@@ -680,7 +680,10 @@ fn every_variable_is_documented() {
         let code = std::fs::read_to_string(folder.join("src/objects").join(file)).unwrap();
         let is_variable = |text: &&str| text.len() > 3 && text.chars().all(is_part);
         for name in code.split('"').filter(is_variable) {
-            assert!(documented.contains(&name), "docs/guides/objects.md does not name {name}, which {file} reads");
+            assert!(
+                documented.contains(&name),
+                "docs/guides/objects.md does not name {name}, which {file} reads"
+            );
             count += 1;
         }
     }

@@ -128,7 +128,11 @@ mod tests {
     fn the_docs_describe_every_backend_in_detail() {
         let all: Vec<String> = BACKENDS.rows.iter().map(Backend::syntax).collect();
         let stores = include_str!("../../../../docs/reference/stores.md");
-        assert_eq!(documented(stores, "| backend | what it does | use it for |"), all, "docs/reference/stores.md");
+        assert_eq!(
+            documented(stores, "| backend | what it does | use it for |"),
+            all,
+            "docs/reference/stores.md"
+        );
         let tiers = BACKENDS.rows.iter().filter(|backend| backend.tier.is_some());
         let tiers: Vec<String> = tiers.map(Backend::syntax).collect();
         let checkpoints = include_str!("../../../../docs/guides/checkpoints.md");

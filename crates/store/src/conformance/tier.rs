@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use model::checkpoint::manifest::{CheckpointManifest, ManifestEntry, Moment, SCHEMA_VERSION};
+use model::checkpoint::manifest::{CheckpointManifest, ManifestEntry, Moment};
+use model::document;
 
 use super::registry::{is_unavailable, selections};
 use crate::{Buffer, CHUNK_GRANULE, FixedClock, Registry, StoredCheckpoint, Tier};
@@ -41,7 +42,7 @@ pub fn manifest(step: u64, serial: u64, sizes: &[u64]) -> CheckpointManifest {
         crc32: u32::try_from(serial).unwrap(),
     };
     CheckpointManifest {
-        schema_version: SCHEMA_VERSION,
+        schema_version: document::CHECKPOINT.version,
         serial,
         moment: Moment { epoch: 1, step },
         seed: serial,

@@ -169,10 +169,15 @@ impl Folders {
         Ok(())
     }
 
-    /// The list of files under this name, if it is complete and belongs to this folder.
+    /// The list of files under this name, if it is complete and belongs to this folder. One of a later version of
+    /// feedline is an error.
     fn listed(&self, folder: &str, file: &str) -> Result<Option<CheckpointManifest>, StoreError> {
         let Some(bytes) = self.0.get(&file_path(folder, file))? else { return Ok(None) };
-        let read = String::from_utf8(bytes).ok().and_then(|text| CheckpointManifest::from_text(&text).ok());
+        let text = String::from_utf8(bytes).unwrap_or_default();
+        CheckpointManifest::check_version(&text).map_err(|newer| {
+            StoreError::Refused(format!("{}: {newer}", self.0.shown(&file_path(folder, file))))
+        })?;
+        let read = CheckpointManifest::from_text(&text).ok();
         // A list of another folder says nothing about this one, and no file of feedline's is elsewhere.
         let of_moment = folder.strip_suffix(ASIDE).unwrap_or(folder);
         Ok(read.filter(|list| {

@@ -114,7 +114,10 @@ impl ObjectTier {
         let Some((text, facts)) = self.objects.get(&key, MOST)? else {
             return Ok(ReadState { moment, state: MomentState::default(), tag: None });
         };
-        let state = std::str::from_utf8(&text).ok().and_then(|text| MomentState::parse(text, moment));
+        let text = std::str::from_utf8(&text).unwrap_or_default();
+        CheckpointManifest::check_version(text)
+            .map_err(|newer| StoreError::Refused(format!("{}: {newer}", self.objects.shown(&key))))?;
+        let state = MomentState::parse(text, moment);
         match state {
             Some(state) => Ok(ReadState { moment, state, tag: Some(facts.tag) }),
             None => Err(StoreError::Foreign { name: self.objects.shown(&key) }),

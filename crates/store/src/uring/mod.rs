@@ -3,6 +3,7 @@
 //! message names the cause; there is no fallback.
 
 mod lane;
+mod obstacle;
 mod reader;
 mod ring;
 
@@ -26,6 +27,7 @@ use crate::{
     Threads, Traffic, tier, want_files,
 };
 use lane::UringLane;
+pub use obstacle::RingObstacle;
 use ring::{Ring, RingError, RingFeatures, RingSize};
 
 pub(crate) const BACKEND: Backend = Backend {
@@ -120,14 +122,18 @@ impl Uring {
     }
 }
 
-/// The setting with which an administrator disables rings; empty if it does not exist.
-fn sysctl() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default().trim().to_owned()
+/// Sets up a ring as `uring` does. Returns whether completions are deferred until the reader asks for them, or what
+/// keeps this process from using rings.
+pub fn try_ring() -> Result<bool, RingObstacle> {
+    let setup = RingFeatures::probe();
+    setup
+        .map(|setup| setup.deferred)
+        .map_err(|cause| RingObstacle::of(cause, &obstacle::sysctl(), obstacle::is_filtered()))
 }
 
 /// Why rings are not available, and what can be done.
 pub(crate) fn forbidden(cause: Errno) -> StoreError {
-    why_forbidden(cause, &sysctl())
+    why_forbidden(cause, &obstacle::sysctl())
 }
 
 fn why_forbidden(cause: Errno, sysctl: &str) -> StoreError {
@@ -477,6 +483,16 @@ mod tests {
         // The filter applies to one thread only.
         let error = std::thread::scope(|scope| scope.spawn(filtered).join().unwrap());
         assert!(error.starts_with("io_uring cannot be used: ") && error.contains("seccomp"), "{error}");
+        let tried = || {
+            forbid_rings();
+            try_ring()
+        };
+        let tried = std::thread::scope(|scope| scope.spawn(tried).join().unwrap());
+        let disabled = obstacle::sysctl();
+        match disabled.as_str() {
+            "1" | "2" => assert_eq!(tried, Err(RingObstacle::Disabled(disabled))),
+            _ => assert_eq!(tried, Err(RingObstacle::Filtered)),
+        }
     }
 
     /// Does what container runtimes do: io_uring_setup fails for this thread from now on.

@@ -3,6 +3,7 @@
 //! time.
 
 mod abi;
+mod installed;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -12,6 +13,7 @@ use thiserror::Error;
 
 use super::launcher::{Launch, Launcher, SlurmInterface};
 use abi::{Abi, Constants};
+pub use installed::{InstalledMpi, installed_libraries};
 
 /// Enough for the version text of every library; the longest maximum is 8,192.
 const TEXT_BYTES: usize = 16 << 10;

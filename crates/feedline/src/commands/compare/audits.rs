@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
+use model::document;
 use model::ledger::Ledger;
 
 use super::super::audited::{SavedAudit, is_audit};
@@ -23,7 +24,7 @@ pub(super) fn compare(flags: &CompareFlags) -> CommandResult {
     let (a, b) = sides.map_err(Failure::refused)?;
     let both = SideBySide::new(a, b);
     match flags.json {
-        true => report::out_json(&both.json())?,
+        true => report::out_json(document::AUDIT_COMPARISON, &both.json())?,
         false => report::out(&both.text())?,
     }
     Ok(Exit::Ok)

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use model::document;
 use model::mlperf::{
     Division, Edition, MlperfCase, MlperfFinding, MlperfLeaf, MlperfOutcome, SubmitterFolder, UNKNOWN_MODEL,
     check_division, check_root, check_submitter, check_system, is_code,
@@ -23,7 +24,7 @@ Examples:
   feedline mlperf check submission --json
 
 Each finding has the rule, what was found and what is required, and what to do. Exit code 5: a rule failed. Only
-results that mlpstorage itself made count as a submission; docs/guides/mlperf.md lists the rules and where mlpstorage's own
+results that mlpstorage itself made count as a submission; 'feedline docs mlperf' lists the rules and where mlpstorage's own
 check differs.";
 
 /// Which rules apply.
@@ -64,7 +65,7 @@ pub(super) fn check(flags: &MlperfCheckFlags) -> CommandResult {
     }
     let report = CheckReport { structure, workloads, all: flags.all };
     match flags.json {
-        true => report::out_json(&report.json())?,
+        true => report::out_json(document::MLPERF_CHECK, &report.json())?,
         false => report::out(&report.text())?,
     }
     Ok(if report.count(MlperfOutcome::Fail) > 0 { Exit::CheckFailed } else { Exit::Ok })

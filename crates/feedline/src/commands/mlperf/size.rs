@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use engine::host::Host;
 use model::checkpoint::{Geometry, Scale};
+use model::document;
 use model::mlperf::{Edition, Rounding, SizeInput, TrainingSize, llama_model};
 use model::plan::check_ranks;
 use model::secret::redact;
@@ -94,7 +95,7 @@ fn show(
     text: impl FnOnce() -> String,
 ) -> CommandResult {
     match flags.output.json {
-        true => report::out_json(&json())?,
+        true => report::out_json(document::MLPERF_SIZE, &json())?,
         false => report::out(&text())?,
     }
     Ok(Exit::Ok)

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use model::document;
 
 use super::check::{RuleFlags, checked};
 use super::tree;
@@ -46,7 +47,7 @@ pub(super) fn table(flags: &MlperfTableFlags) -> CommandResult {
     let table = ResultsTable { workloads };
     match (flags.csv, flags.json) {
         (true, _) => report::out(&table.csv())?,
-        (_, true) => report::out_json(&table.json())?,
+        (_, true) => report::out_json(document::MLPERF_TABLE, &table.json())?,
         _ => report::out(&table.text())?,
     }
     Ok(Exit::Ok)

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ::report::html::{Difference, HtmlPage, Notice, PageTone, RunDocuments};
 use anyhow::{Context, anyhow, bail};
+use model::document::{self, DocumentKind};
 use model::ledger::Ledger;
 use model::spec::{self, WorkloadSource};
 use serde_json::Value;
@@ -33,14 +34,16 @@ impl LoadedResult {
         let mut loaded =
             LoadedResult { summary: Value::Null, ledger: None, plan: None, spec: None, notices: Vec::new() };
         let name = if folder.join(LEAF_SUMMARY).exists() { LEAF_SUMMARY } else { SUMMARY };
-        match json(folder, name) {
+        match json(folder, name, document::SUMMARY) {
             Ok(summary) => loaded.summary = summary,
             Err(error) => loaded.notice(format!("The figures are missing: {error:#}.")),
         }
         let is_ours = loaded.summary.get("feedline").is_some();
         if is_ours || loaded.summary.is_null() {
             loaded.check(folder);
-            loaded.plan = json(folder, "plan.json").map_err(|error| loaded.lack("The plan", &error)).ok();
+            loaded.plan = json(folder, "plan.json", document::PLAN)
+                .map_err(|error| loaded.lack("The plan", &error))
+                .ok();
             loaded.spec = text(folder, "spec.yaml").map_err(|error| loaded.lack("The workload", &error)).ok();
         }
         if with_ledger && (is_ours || loaded.summary.is_null()) {
@@ -155,14 +158,16 @@ fn text(folder: &Path, name: &str) -> anyhow::Result<String> {
     fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))
 }
 
-fn json(folder: &Path, name: &str) -> anyhow::Result<Value> {
+fn json(folder: &Path, name: &str, kind: DocumentKind) -> anyhow::Result<Value> {
     let text = text(folder, name)?;
+    kind.check(text.as_bytes()).with_context(|| name.to_owned())?;
     let value: Value = serde_json::from_str(&text).with_context(|| format!("{name} is damaged"))?;
     if value.is_object() { Ok(value) } else { Err(anyhow!("{name} is damaged: it is not an object")) }
 }
 
 fn read_ledger(folder: &Path) -> anyhow::Result<Ledger> {
     let text = text(folder, "ledger.json")?;
+    document::LEDGER.check(text.as_bytes()).context("ledger.json")?;
     serde_json::from_str(&text).context("ledger.json cannot be read by this version")
 }
 
@@ -185,7 +190,7 @@ impl LoadedStudy {
                 folder.display()
             );
         }
-        let document = json(folder, name).with_context(|| folder.display().to_string())?;
+        let document = json(folder, name, kind.document).with_context(|| folder.display().to_string())?;
         Ok(Some(LoadedStudy { kind, document }))
     }
 

@@ -1,5 +1,5 @@
-//! Where pages and plots go. They replace files that feedline wrote, and no others; nothing is written into the folder
-//! of a result.
+//! Where pages, plots and the files of `feedline docs` go. They replace files that feedline wrote, and no others; nothing is
+//! written into the folder of a result.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,10 +11,12 @@ use ::report::plot::PlotMedium;
 use anyhow::{Context, anyhow, bail};
 use store::{FolderHandle, make_path};
 
+use crate::manual;
 use crate::report::{folder, sums};
 
 /// What the start of a file has in it if feedline wrote it.
-const MARKS: [&str; 2] = ["<meta name=\"generator\" content=\"feedline\">", "<!-- Made by feedline -->"];
+const MARKS: [&str; 3] =
+    ["<meta name=\"generator\" content=\"feedline\">", "<!-- Made by feedline -->", manual::MARK];
 /// How much of a file is searched for the mark.
 const SEARCHED: u64 = 4096;
 
@@ -22,7 +24,7 @@ pub(super) fn write_page(file: &Path, page: &HtmlPage) -> anyhow::Result<()> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = file.file_name().ok_or_else(|| anyhow!("{} is not the name of a file", file.display()))?;
     let held = FolderHandle::open(parent).with_context(|| format!("cannot write {}", file.display()))?;
-    write(&held, &name.to_string_lossy(), &page.html())
+    replace_own(&held, &name.to_string_lossy(), &page.html())
 }
 
 /// Writes the plots and returns their number.
@@ -31,12 +33,13 @@ pub(super) fn write_plots(folder: &Path, page: &HtmlPage) -> anyhow::Result<usiz
     let held = FolderHandle::open(folder).with_context(|| format!("cannot write to {}", folder.display()))?;
     let plots = page.plots();
     for (name, plot) in &plots {
-        write(&held, &format!("{name}.svg"), &plot.svg(PlotMedium::Print))?;
+        replace_own(&held, &format!("{name}.svg"), &plot.svg(PlotMedium::Print))?;
     }
     Ok(plots.len())
 }
 
-fn write(folder: &FolderHandle, name: &str, content: &str) -> anyhow::Result<()> {
+/// Writes a file, which may replace one that feedline wrote.
+pub(crate) fn replace_own(folder: &FolderHandle, name: &str, content: &str) -> anyhow::Result<()> {
     let shown = folder.shown(name);
     if folder.path().join(sums::NAME).exists() {
         bail!(

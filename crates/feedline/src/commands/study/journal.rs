@@ -50,11 +50,11 @@ impl<T: JournalLine> Journal<T> {
             // On a file system without locks, other processes are not kept out.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
-        let runs = resume(&mut file, kind.name, header).with_context(|| path.display().to_string())?;
+        let runs = resume(&mut file, kind, header).with_context(|| path.display().to_string())?;
         let mut journal = Journal { file, path, runs: BTreeMap::new() };
         match runs {
             None => {
-                journal.append(header)?;
+                journal.append(&kind.journal_document.of(header))?;
                 held.sync()?;
             }
             Some(runs) => runs.into_iter().for_each(|run| journal.keep(run)),
@@ -95,19 +95,19 @@ impl<T: JournalLine> Journal<T> {
 /// killed; it is cut off, after the check that the file is a journal.
 fn resume<T: JournalLine>(
     file: &mut File,
-    study: &str,
+    kind: &StudyKind,
     header: &impl JournalHeader,
 ) -> anyhow::Result<Option<Vec<T>>> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).context("cannot read")?;
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let foreign = || format!("this is not the journal of a {study}; choose another folder");
+    let foreign = || format!("this is not the journal of a {}; choose another folder", kind.name);
     let text = std::str::from_utf8(&bytes[..whole]).with_context(foreign)?;
     let mut lines = text.lines().enumerate();
     let first = lines.next();
     match first {
-        Some((_, first)) => check_header(first, study, header)?,
-        None if serde_json::to_string(header)?.as_bytes().starts_with(&bytes) => {}
+        Some((_, first)) => check_header(first, kind, header)?,
+        None if serde_json::to_string(&kind.journal_document.of(header))?.as_bytes().starts_with(&bytes) => {}
         None => bail!(foreign()),
     }
     if whole < bytes.len() {
@@ -120,7 +120,9 @@ fn resume<T: JournalLine>(
     Ok(first.is_some().then_some(runs))
 }
 
-fn check_header<H: JournalHeader>(line: &str, study: &str, header: &H) -> anyhow::Result<()> {
+fn check_header<H: JournalHeader>(line: &str, kind: &StudyKind, header: &H) -> anyhow::Result<()> {
+    let study = kind.name;
+    kind.journal_document.check(line.as_bytes())?;
     let there: H = serde_json::from_str(line)
         .map_err(|_| anyhow!("this is not the journal of a {study}; choose another folder"))?;
     if there == *header {

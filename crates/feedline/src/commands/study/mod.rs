@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use engine::meter;
+use model::document::{self, DocumentKind};
 use model::location::Location;
 use model::spec::Spec;
 use model::units::counted;
@@ -33,8 +34,10 @@ pub(crate) struct StudyKind {
     /// The folder in the results folder.
     pub folder: &'static str,
     pub journal: &'static str,
+    pub journal_document: DocumentKind,
     /// Written when all runs are finished: CSV, JSON, a plot and a page.
     pub outputs: [&'static str; 4],
+    pub document: DocumentKind,
     /// The page of its JSON document, by this version.
     pub page: fn(&Value, &str) -> HtmlPage,
 }
@@ -43,7 +46,9 @@ pub(crate) const SWEEP: StudyKind = StudyKind {
     name: "sweep",
     folder: "sweep",
     journal: "cells.jsonl",
+    journal_document: document::SWEEP_JOURNAL,
     outputs: ["sweep.csv", "sweep.json", "sweep.svg", "sweep.html"],
+    document: document::SWEEP,
     page: html::sweep,
 };
 
@@ -51,7 +56,9 @@ pub(crate) const CAPACITY: StudyKind = StudyKind {
     name: "capacity search",
     folder: "capacity",
     journal: "trials.jsonl",
+    journal_document: document::CAPACITY_JOURNAL,
     outputs: ["capacity.csv", "capacity.json", "capacity.svg", "capacity.html"],
+    document: document::CAPACITY,
     page: html::capacity,
 };
 
@@ -59,7 +66,9 @@ pub(crate) const STALL: StudyKind = StudyKind {
     name: "stall analysis",
     folder: "stall",
     journal: "runs.jsonl",
+    journal_document: document::STALL_JOURNAL,
     outputs: ["stall.csv", "stall.json", "stall.svg", "stall.html"],
+    document: document::STALL,
     page: html::stall,
 };
 
@@ -156,8 +165,9 @@ impl StudyFolder {
     pub(crate) fn write(&self, csv: String, json: &Value, figure: &Figure) -> Result<(), Failure> {
         let write = || -> anyhow::Result<()> {
             let held = FolderHandle::open(&self.path)?;
-            let page = (self.kind.page)(json, env!("CARGO_PKG_VERSION"));
-            let texts = [csv, report::pretty(json)?, figure.svg(PlotMedium::Print), page.html()];
+            let document = serde_json::to_value(self.kind.document.of(json))?;
+            let page = (self.kind.page)(&document, env!("CARGO_PKG_VERSION"));
+            let texts = [csv, report::pretty(&document)?, figure.svg(PlotMedium::Print), page.html()];
             for (name, text) in self.kind.outputs.into_iter().zip(texts) {
                 held.put(name, text.as_bytes())?;
             }

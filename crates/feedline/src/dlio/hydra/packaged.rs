@@ -183,7 +183,7 @@ const DLIO_HELP: &str = "
 app_name: dlio_benchmark
 header: =========================== ${hydra.help.app_name} ===========================
 footer: |-
-  This is feedline, which replaces DLIO: docs/guides/dlio.md lists the keys and the differences.
+  This is feedline, which replaces DLIO: 'feedline docs dlio' lists the keys and the differences.
 template: |-
 
   ${hydra.help.header}

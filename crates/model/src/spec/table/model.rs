@@ -198,7 +198,7 @@ pub(super) const CHECKPOINT: &[KeyRow] = &[
         Text,
         "null",
         WithCheckpoints,
-        "I/O backend of checkpoints (docs/reference/stores.md); null: the backend of the run",
+        "I/O backend of checkpoints ('feedline docs stores'); null: the backend of the run",
     ),
     row(
         "checkpoint.burst_folder",
@@ -212,7 +212,7 @@ pub(super) const CHECKPOINT: &[KeyRow] = &[
         Text,
         "null",
         WithCheckpoints,
-        "I/O backend of the fast tier (docs/reference/stores.md)",
+        "I/O backend of the fast tier ('feedline docs stores')",
     ),
     row(
         "checkpoint.burst_slots",

@@ -34,7 +34,7 @@ pub(super) const ROWS: &[KeyRow] = &[
         "this storage type is not supported: its protocol is that of a Python library",
     ),
     row("storage.storage_root", Text, "./", Used, "folder or bucket that contains data_folder"),
-    row("storage.store", Text, "null", Used, "I/O backend, as with --store (docs/reference/stores.md)"),
+    row("storage.store", Text, "null", Used, "I/O backend, as with --store ('feedline docs stores')"),
     row("storage.storage_library", Text, "null", Later(OWN_CLIENT), "client library")
         .quiet(LIBRARIES_OF_FILES),
     row(

@@ -121,7 +121,7 @@ fn links_and_folders_with_the_names_of_files_are_refused() {
 }
 
 #[test]
-fn the_log_may_have_another_name_but_none_of_the_leafs() {
+fn the_log_may_have_another_name_but_none_of_those_that_the_leaf_writes() {
     let root = tempfile::tempdir().unwrap();
     LeafWriter::begin(&root.path().join("leaf"), "run.log", LEADS).unwrap();
     LeafWriter::begin(&root.path().join("leaf"), "", LEADS).unwrap();
