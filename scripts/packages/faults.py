@@ -174,24 +174,27 @@ def fault_wheel_with_a_changed_file(parts, out):
 
 
 def fault_wheel_that_requires_others(parts, out):
-    r"RECORD has another sum|requires other packages"
-    rewrite(
-        parts,
-        out,
-        lambda name, content: (
-            content.replace(b"\n\n", b"\nRequires-Dist: numpy\n\n", 1) if name.endswith("/METADATA") else content
-        ),
-    )
+    r"requires other packages"
+
+    def require(name, content):
+        return content.replace(b"\n\n", b"\nRequires-Dist: numpy\n\n", 1) if name.endswith("/METADATA") else content
+
+    rewrite(parts, out, require, correct_record=True)
 
 
-def rewrite(parts, out, change):
+def rewrite(parts, out, change, correct_record=False):
     """A wheel whose members were changed after it was made."""
     made = archives.dlio_wheel(dataclasses.replace(parts, out=out))
     with zipfile.ZipFile(made) as archive:
         members = [(info, change(info.filename, archive.read(info))) for info in archive.infolist()]
-    with zipfile.ZipFile(made, "w") as archive:
-        for info, content in members:
-            archive.writestr(info, content)
+    if correct_record:
+        *members, (record, _) = members
+        content = {info.filename: (text, (info.external_attr >> 16) & 0o777) for info, text in members}
+        archives.pack_wheel(made, content, record.filename, parts)
+    else:
+        with zipfile.ZipFile(made, "w") as archive:
+            for info, text in members:
+                archive.writestr(info, text)
     contents.check(made, parts)
 
 
@@ -201,12 +204,12 @@ def fault_deb_that_depends_on_more(parts, out):
 
 
 def fault_deb_with_a_changed_file(parts, out):
-    r"md5sum|lintian reports errors"
+    r"lintian reports errors\n.*md5sum-mismatch"
     repack(parts, out, lambda tree: edit(tree / "usr/share/doc/feedline/copyright", "feedline", "feedlime"))
 
 
 def fault_deb_without_copyright(parts, out):
-    r"lintian reports errors"
+    r"lintian reports errors\n.*(no-copyright-file|md5sums)"
     repack(parts, out, lambda tree: (tree / "usr/share/doc/feedline/copyright").unlink())
 
 
