@@ -3,6 +3,7 @@
 
 use std::env;
 use std::error::Error;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -72,6 +73,16 @@ fn is_foreign(name: &str) -> bool {
     exact.contains(&name) || starts.iter().any(|start| name.starts_with(start))
 }
 
+/// Whether the variable makes zig the linker, as in the build of packages. zig does not know the options with which the
+/// library is linked, and would add its runtime to it. The linker of the host is sufficient: the library needs no symbol
+/// newer than glibc 2.17 (test `audit::library`).
+fn is_zig_linker(name: &str, value: &Path) -> bool {
+    let program = value.file_name().and_then(OsStr::to_str);
+    name.starts_with("CARGO_TARGET_")
+        && name.ends_with("_LINKER")
+        && program.is_some_and(|name| name.contains("zig"))
+}
+
 /// Runs cargo, and returns the path of the library.
 fn build(source: &Path, target_folder: &Path, target: &str) -> Result<PathBuf, Box<dyn Error>> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -79,8 +90,8 @@ fn build(source: &Path, target_folder: &Path, target: &str) -> Result<PathBuf, B
     command.arg("build").args(["--release", "--locked", "--lib", "--target", target]);
     command.arg("--manifest-path").arg(source.join("Cargo.toml"));
     command.arg("--target-dir").arg(target_folder);
-    for (name, _) in env::vars_os() {
-        if name.to_str().is_some_and(is_foreign) {
+    for (name, value) in env::vars_os() {
+        if name.to_str().is_some_and(|name| is_foreign(name) || is_zig_linker(name, Path::new(&value))) {
             command.env_remove(&name);
         }
     }

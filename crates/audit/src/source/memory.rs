@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use memmap2::{MmapOptions, MmapRaw};
 use model::observed::{Calls, IoCounts};
 use model::units::Nanos;
-use rustix::fs::SealFlags;
+use rustix::fs::{MemfdFlags, SealFlags, memfd_create};
 use rustix::process::{Resource, getrlimit};
 
 use crate::event::SeenCall;
@@ -43,15 +43,9 @@ fn slots_within_limit() -> usize {
     (bytes.saturating_sub(CONTROL_BYTES) / SLOT_BYTES).min(SLOTS)
 }
 
-/// A file in memory without a name.
-pub(super) fn memory_file(name: &std::ffi::CStr, flags: libc::c_uint) -> io::Result<File> {
-    // SAFETY: the name ends with a NUL byte.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), flags | libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a new descriptor with no other owner.
-    Ok(unsafe { File::from_raw_fd(fd) })
+/// A file in memory without a name. The system call itself: the C library has had a function for it since glibc 2.27 only.
+pub(super) fn memory_file(name: &std::ffi::CStr, flags: MemfdFlags) -> io::Result<File> {
+    Ok(File::from(memfd_create(name, flags | MemfdFlags::CLOEXEC)?))
 }
 
 /// The path by which other processes reach a descriptor of this one.
@@ -62,7 +56,7 @@ pub(super) fn descriptor_path(file: &File) -> String {
 impl RingMemory {
     pub(super) fn new() -> io::Result<RingMemory> {
         let slots = slots_within_limit();
-        let file = memory_file(c"feedline-audit", libc::MFD_ALLOW_SEALING)?;
+        let file = memory_file(c"feedline-audit", MemfdFlags::ALLOW_SEALING)?;
         file.set_len(ring_bytes(slots) as u64)?;
         // A job that made it shorter would end this process.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;

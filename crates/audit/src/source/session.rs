@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use memmap2::MmapOptions;
+use rustix::fs::MemfdFlags;
 
 use super::memory::{descriptor_path, memory_file};
 use crate::layout::{LIBRARY_VARIABLE, PYTHON_VARIABLE, RING_VARIABLE};
@@ -23,8 +24,6 @@ const PREFIX: &str = "feedline-audit";
 const ASAN_ORDER: &str = "verify_asan_link_order=0";
 /// Free bytes of a place that is taken first.
 const ROOM_BYTES: u64 = 64 << 20;
-/// `MFD_EXEC`: since Linux 6.3.
-const EXECUTABLE: libc::c_uint = 0x10;
 
 /// Whether the library exists for this system.
 pub(super) fn is_supported() -> bool {
@@ -139,7 +138,8 @@ impl Session {
         }
         if session.library.as_os_str().is_empty() {
             let name = c"feedline-preload";
-            let mut file = memory_file(name, EXECUTABLE).or_else(|_| memory_file(name, 0))?;
+            let mut file =
+                memory_file(name, MemfdFlags::EXEC).or_else(|_| memory_file(name, MemfdFlags::empty()))?;
             file.write_all(LIBRARY)?;
             session.library = descriptor_path(&file).into();
             session._memory = Some(file);
