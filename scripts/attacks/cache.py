@@ -1,5 +1,6 @@
 """Bytes from memory that look like bytes from storage."""
 
+import errno
 import json
 import os
 import pathlib
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 from . import FEEDLINE, INVALID, NOBODY, OK, NotTried, case, check
 
@@ -161,13 +163,25 @@ def loop_through_page_cache(attack):
     return expect(cache_rule(attack, folder), NOT_VALID, "through the page cache")
 
 
+def remove_zram(control, number):
+    """Removes a zram device. After a lazy unmount the device stays busy for as long as something still uses its files."""
+    for _ in range(300):
+        try:
+            return (control / "hot_remove").write_text(number)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            time.sleep(0.1)
+    raise OSError(errno.EBUSY, f"zram{number} is still busy 30 s after its file system was unmounted")
+
+
 @case("ext4 on zram")
 def zram(attack):
     control = pathlib.Path("/sys/class/zram-control")
     if not control.exists():
         raise NotTried("this kernel has no zram")
     number = (control / "hot_add").read_text().strip()
-    attack.defer(lambda: (control / "hot_remove").write_text(number))
+    attack.defer(remove_zram, control, number)
     pathlib.Path(f"/sys/block/zram{number}/disksize").write_text(str(400 << 20))
     device = f"/dev/zram{number}"
     attack.command("mkfs.ext4", "-qF", device)
