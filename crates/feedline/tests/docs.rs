@@ -30,27 +30,47 @@ macro_rules! pages {
 
 pages! {
     readme "README.md";
+    docs_readme "docs/README.md";
+    explanation_au "docs/explanation/au.md";
     explanation_cache "docs/explanation/cache.md";
+    explanation_order "docs/explanation/order.md";
     explanation_performance "docs/explanation/performance.md";
+    explanation_verdict "docs/explanation/verdict.md";
     guides_audit "docs/guides/audit.md";
     guides_catalog "docs/guides/catalog.md";
     guides_checkpoints "docs/guides/checkpoints.md";
     guides_cluster "docs/guides/cluster.md";
     guides_dlio "docs/guides/dlio.md";
     guides_experiments "docs/guides/experiments.md";
+    guides_install "docs/guides/install.md";
     guides_live "docs/guides/live.md";
     guides_mlperf "docs/guides/mlperf.md";
     guides_objects "docs/guides/objects.md";
     guides_replay "docs/guides/replay.md";
     guides_reports "docs/guides/reports.md";
+    guides_tour "docs/guides/tour.md";
     guides_traces "docs/guides/traces.md";
+    reference_commands "docs/reference/commands.md";
+    reference_doctor "docs/reference/doctor.md";
+    reference_documents "docs/reference/documents.md";
+    reference_environment "docs/reference/environment.md";
+    reference_exit_codes "docs/reference/exit-codes.md";
     reference_files "docs/reference/files.md";
     reference_findings "docs/reference/findings.md";
     reference_formats "docs/reference/formats.md";
+    reference_keys "docs/reference/keys.md";
     reference_loaders "docs/reference/loaders.md";
     reference_results "docs/reference/results.md";
+    reference_rules "docs/reference/rules.md";
     reference_stores "docs/reference/stores.md";
     reference_units "docs/reference/units.md";
+    reference_versions "docs/reference/versions.md";
+    reference_workloads "docs/reference/workloads.md";
+    tutorials_first_run "docs/tutorials/first-run.md";
+    tutorials_measure_a_file_system "docs/tutorials/measure-a-file-system.md";
+    tutorials_reproduce_chien_2018 "docs/tutorials/reproduce-chien-2018.md";
+    tutorials_size_an_mlperf_submission "docs/tutorials/size-an-mlperf-submission.md";
+    tutorials_why_gpus_starve "docs/tutorials/why-gpus-starve.md";
 }
 
 fn carry_out(path: &str) {
