@@ -265,8 +265,12 @@ fn texts_name_pages_as_feedline_docs_prints_them() {
     let dir = Dir::new();
     let list: serde_json::Value =
         serde_json::from_str(&dir.feedline(&["docs", "--json"]).run().exits(0).stdout).unwrap();
-    let names: BTreeSet<String> =
-        list.as_array().unwrap().iter().map(|page| page["name"].as_str().unwrap().to_owned()).collect();
+    let names: BTreeSet<String> = list["pages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|page| page["name"].as_str().unwrap().to_owned())
+        .collect();
     let (mut wrong, mut named) = (Vec::new(), 0);
     for (path, text) in sources() {
         for (number, line) in lines_for_users(&path, &text) {

@@ -34,6 +34,7 @@ const OF_AUDITS: [&str; 5] = ["audit-summary", "findings", "audit-comparison", "
 const OF_FILES: [&str; 3] = ["listing", "listing-check", "inspection"];
 const OF_MLPERF: [&str; 3] = ["mlperf-size", "mlperf-check", "mlperf-table"];
 const OF_FAILURES: [&str; 1] = ["error"];
+const OF_THE_PROGRAM: [&str; 3] = ["health", "pages", "page-matches"];
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -126,6 +127,7 @@ fn every_kind_is_checked() {
         &OF_FILES,
         &OF_MLPERF,
         &OF_FAILURES,
+        &OF_THE_PROGRAM,
     ];
     let checked: BTreeSet<&str> = checked.into_iter().flatten().copied().collect();
     assert_eq!(checked, DOCUMENTS.iter().map(|kind| kind.name).collect());
@@ -236,6 +238,20 @@ fn plans_match() {
     let only_data = ["w.yaml", "--set", "workflow.train=false", "--set", "workflow.generate_data=true"];
     documents.printed("data-set-plan", &plan(&only_data));
     documents.are(&OF_PLANS);
+}
+
+#[test]
+fn documents_of_the_program_match() {
+    let dir = Dir::new();
+    let mut documents = Documents::of(&dir);
+    let health = dir.feedline(&["doctor", "--json", ".", "missing"]).run();
+    assert_eq!(health.json()["state"], "missing");
+    documents.printed("health", &health);
+    documents.printed("pages", &dir.feedline(&["docs", "--json"]).run().exits(0));
+    let search = dir.feedline(&["docs", "--json", "--search", "cachestat"]).run().exits(0);
+    assert!(!search.json()["matches"].as_array().unwrap().is_empty());
+    documents.printed("page-matches", &search);
+    documents.are(&OF_THE_PROGRAM);
 }
 
 #[test]

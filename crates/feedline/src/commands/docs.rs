@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use clap::Args;
+use model::document;
 use serde_json::{Value, json};
 use store::{FolderHandle, make_path};
 
@@ -62,7 +63,7 @@ pub(crate) fn docs(flags: &DocsFlags) -> CommandResult {
             let page = pages::named(name).map_err(|what| Failure::usage(anyhow!(what)))?;
             report::out(page.text)?;
         }
-        None if flags.json => report::out_json(&list())?,
+        None if flags.json => report::out_json(document::PAGES, &list())?,
         None => report::out(&report::fitted(&pages::list()))?,
     }
     Ok(Exit::Ok)
@@ -73,7 +74,7 @@ fn list() -> Value {
         let (name, title) = (page.name(), page.title);
         json!({"name": name, "path": page.path, "part": page.part, "title": title})
     };
-    pages::PAGES.iter().map(page).collect()
+    json!({"pages": pages::PAGES.iter().map(page).collect::<Value>()})
 }
 
 fn search(flags: &DocsFlags) -> CommandResult {
@@ -83,7 +84,8 @@ fn search(flags: &DocsFlags) -> CommandResult {
             let (heading, line) = (found.heading, found.line);
             json!({"page": found.page, "heading": heading, "line": line, "text": found.text})
         };
-        report::out_json(&found.iter().map(row).collect::<Value>())?;
+        let matches: Value = found.iter().map(row).collect();
+        report::out_json(document::PAGE_MATCHES, &json!({"matches": matches}))?;
         return Ok(Exit::Ok);
     }
     let mut text = String::new();

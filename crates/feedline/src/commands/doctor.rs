@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
+use model::document;
 use model::location::Location;
 
 use crate::doctor::{HealthState, HostView, check_folder, check_host};
@@ -58,7 +59,7 @@ pub(crate) fn doctor(flags: &DoctorFlags) -> CommandResult {
     health.finish();
     print(&health.summary())?;
     if flags.json {
-        report::out_json(&health)?;
+        report::out_json(document::HEALTH, &health)?;
     }
     Ok(if health.state == HealthState::Missing { Exit::CheckFailed } else { Exit::Ok })
 }

@@ -9,9 +9,6 @@ use crate::doctor::{HealthResult, HealthState};
 use crate::terminal::{self, Tone};
 use crate::version;
 
-/// Of the JSON document.
-const SCHEMA_VERSION: u32 = 1;
-
 const STATE_COLUMNS: usize = 7;
 /// The width of the column of names.
 pub(crate) const NAME_COLUMNS: usize = 13;
@@ -19,7 +16,6 @@ pub(crate) const NAME_COLUMNS: usize = 13;
 /// What the checks found.
 #[derive(Debug, Serialize)]
 pub(crate) struct HealthReport {
-    schema_version: u32,
     version: &'static str,
     commit: &'static str,
     /// The worst of all states.
@@ -38,7 +34,6 @@ pub(crate) struct FolderHealth {
 impl HealthReport {
     pub(crate) fn new(host: Vec<HealthResult>) -> HealthReport {
         HealthReport {
-            schema_version: SCHEMA_VERSION,
             version: env!("CARGO_PKG_VERSION"),
             commit: version::COMMIT,
             state: HealthState::Ok,
