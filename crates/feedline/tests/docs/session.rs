@@ -218,9 +218,10 @@ fn without_verdict(text: &str) -> String {
     let mut kept = String::new();
     let mut in_verdict = false;
     for line in text.lines() {
-        in_verdict = line.starts_with("verdict:") || in_verdict && line.starts_with(' ');
+        let elided = line.trim() == "...";
+        in_verdict = line.starts_with("verdict:") || in_verdict && (elided || line.starts_with(' '));
         // The number of lines stays, for messages.
-        kept.push_str(if in_verdict { "" } else { line });
+        kept.push_str(if in_verdict && !elided { "" } else { line });
         kept.push('\n');
     }
     kept
@@ -247,4 +248,10 @@ fn times_of_results_are_found() {
 #[test]
 fn a_diff_has_two_sides() {
     assert_eq!(sides(" a\n-b\n+c\n+d\n\n e\n"), ["a\nb\n\ne\n".to_owned(), "a\nc\nd\n\ne\n".to_owned()]);
+}
+
+#[test]
+fn a_verdict_is_left_out_with_its_rules() {
+    let text = "a\nverdict: valid\n...\n  rule (note): b\n...\nc\n";
+    assert_eq!(without_verdict(text), "a\n\n...\n\n...\nc\n");
 }
