@@ -29,7 +29,7 @@ pub(crate) const VARIABLES: &[VariableGroup] = &[
             row(&["NO_COLOR"], "any text: no colours"),
             row(&["CLICOLOR_FORCE"], "a value other than 0: colours, also in files and pipes"),
             row(&["CLICOLOR"], "0: no colours"),
-            row(&["TERM"], "`dumb` or not set: no colours, and no line is drawn again"),
+            row(&["TERM"], "not set, or `dumb`: no colours, and no line is drawn again"),
             row(&["COLUMNS"], "the width of `--help` if there is no terminal"),
             row(&["BROWSER"], "the program that `feedline report --open` starts; else `xdg-open`"),
         ],

@@ -135,6 +135,9 @@ fn page(command: &Command, name: &str) -> String {
 
     let mut roff = Roff::default();
     roff.control("TH", [name, "1", "", concat!("feedline ", env!("CARGO_PKG_VERSION")), "feedline"]);
+    // No hyphens are added: a flag that is broken cannot be searched for or copied.
+    roff.control("nh", []);
+    roff.control("ad", ["l"]);
     roff.control("SH", ["NAME"]);
     roff.text([roman(format!("{name} - {}", about.trim_end_matches('.')))]);
     synopsis(&mut roff, command);
