@@ -38,7 +38,8 @@ documents! {
     STALL: "stall" 1, "`stall.json`, `feedline stall --json`";
     STALL_JOURNAL: "stall-journal" 1, "`runs.jsonl` of a stall analysis, one document for each line";
     DATA_SET: "data-set" 1, "`.feedline/dataset.json` of a data folder";
-    CHECKPOINT: "checkpoint" 1, "`checkpoint.json` and `checkpoint.draft` of a checkpoint, followed by a line with a checksum";
+    CHECKPOINT: "checkpoint" 1,
+        "`checkpoint.json` and `checkpoint.draft` of a checkpoint, followed by a line with a checksum";
     PLAN_REPORT: "plan-report" 1, "`feedline plan --json`";
     DATA_SET_PLAN: "data-set-plan" 1, "`feedline plan --json` for a workload that neither trains nor saves";
     HOST_PLANS: "host-plans" 1, "`feedline plan --hosts 1,2,4 --json`";
