@@ -257,8 +257,8 @@ fn documents_of_the_program_match() {
 #[test]
 fn documents_of_checkpoints_match() {
     let dir = Dir::new();
-    let checkpoint = "checkpoint: {checkpoint_folder: ck, num_checkpoints_write: 2, num_checkpoints_read: 1, \
-                      time_between_checkpoints: 0}\n";
+    let checkpoint = "checkpoint: {checkpoint_folder: ck, fsync: true, time_between_checkpoints: 0, \
+                      num_checkpoints_write: 2, num_checkpoints_read: 1}\n";
     dir.write("w.yaml", format!("{TINY_MODEL}{checkpoint}"));
     for flags in [&["--save", "direct"], &["--save", "async"], &["--advise", "24h"]] {
         dir.feedline(&["run", "w.yaml", "--ranks", "2", "--quiet"]).args(flags).run().ran();
@@ -467,8 +467,8 @@ fn manifests_and_journals_of_later_versions_are_refused() {
         dir.feedline(&args).run().exits(3).one_error().says("dataset.json").says(&refused("data-set"));
     }
 
-    let checkpoint = "checkpoint: {checkpoint_folder: ck, num_checkpoints_write: 1, num_checkpoints_read: 1, \
-                      time_between_checkpoints: 0}\n";
+    let checkpoint = "checkpoint: {checkpoint_folder: ck, fsync: true, time_between_checkpoints: 0, \
+                      num_checkpoints_write: 1, num_checkpoints_read: 1}\n";
     dir.write("c.yaml", format!("{TINY_MODEL}{checkpoint}"));
     dir.feedline(&["run", "c.yaml", "--ranks", "2", "--quiet"]).run().ran();
     let manifest = "ck/global_epoch1_step1/checkpoint.json";
