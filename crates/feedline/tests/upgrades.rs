@@ -160,7 +160,7 @@ fn a_catalog_is_used_and_refreshed() {
         let summary = dir.feedline(&args).set(&set).run().ran().json();
         assert_eq!(summary["num_files_train"], 12);
         let before = fs::read(dir.path("files/.feedline/catalog")).unwrap();
-        dir.write("files/train/photo_12.npz", &fs::read(dir.path("files/train/photo_0.npz")).unwrap());
+        dir.write("files/train/photo_12.npz", fs::read(dir.path("files/train/photo_0.npz")).unwrap());
         let listed = dir.feedline(&["catalog", "files", "--refresh", "--json"]).run().exits(0).json();
         assert_eq!(listed["files"], 13);
         assert_ne!(fs::read(dir.path("files/.feedline/catalog")).unwrap(), before);
