@@ -107,6 +107,6 @@ fn one_bad_file_does_not_hide_the_others() {
     let found =
         found.one_error().says("2 of 4 files").says("\n  data/b.csv: ").says("\n  data/d.csv does not exist");
     let files: Vec<_> =
-        found.json()["result"].as_array().unwrap().iter().map(|file| file["file"].clone()).collect();
+        found.json()["files"].as_array().unwrap().iter().map(|file| file["file"].clone()).collect();
     assert_eq!(files, ["data/a.csv", "data/c.csv"]);
 }
