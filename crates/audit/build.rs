@@ -74,8 +74,8 @@ fn is_foreign(name: &str) -> bool {
 }
 
 /// Whether the variable makes zig the linker, as in the build of packages. zig does not know the options with which the
-/// library is linked, and would add its runtime to it. The linker of the host is sufficient: the library needs no symbol
-/// newer than glibc 2.17 (test `audit::library`).
+/// library is linked, and would add its runtime to it. The linker of the host is sufficient: the library needs no
+/// symbol newer than glibc 2.17 (test `audit::library`).
 fn is_zig_linker(name: &str, value: &Path) -> bool {
     let program = value.file_name().and_then(OsStr::to_str);
     name.starts_with("CARGO_TARGET_")

@@ -89,7 +89,7 @@ class CleanRoot:
 
     def call(self, script, user=USER, network=False, folder=None, timeout=300, **variables):
         """Runs a script of bash in the root. Returns exit code, standard output, and standard output with errors."""
-        home = "/root" if user == "root" else f"/home/{user}"
+        home = "/root" if user == "root" else os.path.join("/home", user)
         environment = {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8", "TERM": "dumb", "COLUMNS": "120", **variables}
         spaces = ["--mount", "--pid", "--fork", "--kill-child"] + ([] if network else ["--net"])
         words = ["unshare", *spaces, "sh", "-c", ENTER, "sh", self.path]

@@ -97,6 +97,22 @@ fn commands(dir: &Dir) -> Vec<Vec<String>> {
     commands
 }
 
+/// A manual page as man shows it at 80 columns. It must not cause a warning.
+fn shown_page(dir: &Dir, file: &str) -> String {
+    let page = dir.command(Path::new("man"), &["--warnings", "-E", "UTF-8", "-l", "-Tutf8", file]);
+    let page = page.env("LC_ALL", "C.UTF-8").env("MANWIDTH", "80").env("GROFF_NO_SGR", "1");
+    // Bold and underlined letters are struck twice.
+    let mut plain = String::new();
+    for letter in page.run().exits(0).silent().stdout.chars() {
+        if letter == '\u{8}' {
+            plain.pop();
+        } else {
+            plain.push(letter);
+        }
+    }
+    plain
+}
+
 #[test]
 fn every_command_has_a_manual_page_without_warnings() {
     let dir = Dir::new();
@@ -109,14 +125,7 @@ fn every_command_has_a_manual_page_without_warnings() {
     assert_eq!(names, expected);
     for name in &names {
         let file = format!("man/man1/{name}");
-        let shown = dir
-            .command(Path::new("man"), &["--warnings", "-E", "UTF-8", "-l", "-Tutf8", &file])
-            .env("LC_ALL", "C.UTF-8")
-            .env("MANWIDTH", "80")
-            .run()
-            .exits(0)
-            .silent()
-            .stdout;
+        let shown = shown_page(&dir, &file);
         for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES", "EXIT STATUS", "SEE ALSO"] {
             assert!(shown.lines().any(|line| line == section), "{name} has no {section}:\n{shown}");
         }
@@ -158,23 +167,7 @@ fn manual_pages_show_every_example_and_flag() {
     man_pages(&dir);
     for words in commands(&dir) {
         let file = format!("man/man1/{}.1", [&["feedline".to_owned()], &words[..]].concat().join("-"));
-        let show = |width: &str| {
-            let command = dir.command(Path::new("man"), &["-E", "UTF-8", "-l", "-Tutf8", &file]);
-            let shown =
-                command.env("LC_ALL", "C.UTF-8").env("MANWIDTH", width).env("MAN_KEEP_FORMATTING", "");
-            let shown = shown.env("GROFF_NO_SGR", "1").run().exits(0).stdout;
-            // Bold and underlined letters are struck twice.
-            let mut plain = String::new();
-            for letter in shown.chars() {
-                if letter == '\u{8}' {
-                    plain.pop();
-                } else {
-                    plain.push(letter);
-                }
-            }
-            plain
-        };
-        let shown = show("80");
+        let shown = shown_page(&dir, &file);
         // The help of `dlio` is that of Hydra.
         if words != ["dlio"] {
             let args: Vec<&str> = words.iter().map(String::as_str).chain(["--help"]).collect();

@@ -43,7 +43,8 @@ fn slots_within_limit() -> usize {
     (bytes.saturating_sub(CONTROL_BYTES) / SLOT_BYTES).min(SLOTS)
 }
 
-/// A file in memory without a name. The system call itself: the C library has had a function for it since glibc 2.27 only.
+/// A file in memory without a name. The system call itself: the C library has had a function for it since glibc 2.27
+/// only.
 pub(super) fn memory_file(name: &std::ffi::CStr, flags: MemfdFlags) -> io::Result<File> {
     Ok(File::from(memfd_create(name, flags | MemfdFlags::CLOEXEC)?))
 }

@@ -20,7 +20,7 @@ Examples:
   feedline doctor /mnt/nfs /mnt/fast --json
 
 Each check says what was observed; if something is limited or missing, what follows and what to do
-(docs/reference/doctor.md). Exit code 5: something that every run needs is missing.";
+('feedline docs doctor'). Exit code 5: something that every run needs is missing.";
 
 /// Where the data sets of built-in workloads are.
 const DATA: &str = "feedline-data";

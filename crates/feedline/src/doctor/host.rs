@@ -168,7 +168,7 @@ pub(super) const CHECKS: &[HealthCheck] = &[
         about: "Finds out where the credentials for S3, Google Cloud Storage and Azure would come from, without using \
                 them. No value is shown.",
         means: "Requests to this service are refused, unless the workload has its credentials.",
-        remedy: "Complete the settings that the message names (docs/guides/objects.md).",
+        remedy: "Complete the settings that the message names ('feedline docs objects').",
         subject: HealthSubject::Host(credentials),
     },
 ];

@@ -249,8 +249,8 @@ mod tests {
     use super::*;
 
     /// Starts of names with an underscore in the sources that are no variables of the program: constants of system
-    /// calls, variables of the build, variables of tests.
-    const OTHERS: [&str; 13] = [
+    /// calls, variables of the build, variables of tests. Text that ends in an underscore is the start of several names.
+    const OTHERS: [&str; 14] = [
         "AT_",
         "CARGO_",
         "CLONE_",
@@ -262,6 +262,7 @@ mod tests {
         "OUT_DIR",
         "O_",
         "SEEK_",
+        "FEEDLINE_BUILD",
         "FEEDLINE_COMMIT",
         "SOURCE_DATE_EPOCH",
     ];
@@ -307,7 +308,7 @@ mod tests {
             let parts: Vec<&str> = code.split('"').collect();
             for (at, name) in parts.iter().enumerate().filter(|(_, name)| is_name(name)) {
                 let is_read = at > 0 && ["var(", "var_os("].iter().any(|call| parts[at - 1].ends_with(call));
-                let is_other = OTHERS.iter().any(|start| name.starts_with(start));
+                let is_other = OTHERS.iter().any(|start| name.starts_with(start)) || name.ends_with('_');
                 if is_read || (name.contains('_') && !is_other) {
                     named.insert(name.to_string(), path.display().to_string());
                 }

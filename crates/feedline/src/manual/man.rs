@@ -94,6 +94,7 @@ const RELATED: &[(&str, &[&str], &[&str])] = &[
     ("inspect", &["catalog"], &["formats"]),
     ("mlperf", &["plan", "run"], &["mlperf"]),
     ("dlio", &["run"], &["dlio"]),
+    ("doctor", &["run"], &["doctor", "install"]),
     ("workloads", &["plan", "run"], &["workloads", "mlperf"]),
 ];
 

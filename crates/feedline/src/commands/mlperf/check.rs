@@ -24,8 +24,8 @@ Examples:
   feedline mlperf check submission --json
 
 Each finding has the rule, what was found and what is required, and what to do. Exit code 5: a rule failed. Only
-results that mlpstorage itself made count as a submission; 'feedline docs mlperf' lists the rules and where mlpstorage's own
-check differs.";
+results that mlpstorage itself made count as a submission; 'feedline docs mlperf' lists the rules and where
+mlpstorage's own check differs.";
 
 /// Which rules apply.
 #[derive(Args, Clone, Copy, Debug)]
