@@ -3,6 +3,7 @@
 import dataclasses
 import fnmatch
 import json
+import os
 import re
 import stat
 import time
@@ -10,7 +11,7 @@ import zipfile
 
 from . import binary
 from .base import ROOT, Failed, Heading, say
-from .roots import DATA, CleanRoot
+from .roots import DATA, USER, CleanRoot
 
 TIME_LIMIT = 60
 """Seconds from the start of the installation to the verdict of the demo."""
@@ -52,7 +53,7 @@ class Way:
     """Whether folders remain that are empty: pip and tar do not know who made them."""
 
 
-VENV = "/home/tester/venv"
+VENV = os.path.join("/home", USER, "venv")
 # fish keeps files of its own, and looks below /usr/local only if the desktop or the user says so.
 FISH = {"XDG_CONFIG_HOME": "/tmp/fish", "XDG_DATA_HOME": "/tmp/fish", "XDG_DATA_DIRS": "/usr/local/share:/usr/share"}
 WAYS = {

@@ -249,7 +249,8 @@ mod tests {
     use super::*;
 
     /// Starts of names with an underscore in the sources that are no variables of the program: constants of system
-    /// calls, variables of the build, variables of tests. Text that ends in an underscore is the start of several names.
+    /// calls, variables of the build, variables of tests. Text that ends in an underscore is the start of several
+    /// names.
     const OTHERS: [&str; 14] = [
         "AT_",
         "CARGO_",

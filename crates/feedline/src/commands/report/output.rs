@@ -1,5 +1,5 @@
-//! Where pages, plots and the files of `feedline docs` go. They replace files that feedline wrote, and no others; nothing is
-//! written into the folder of a result.
+//! Where pages, plots and the files of `feedline docs` go. They replace files that feedline wrote, and no others;
+//! nothing is written into the folder of a result.
 
 use std::fs::File;
 use std::io::Read;
