@@ -9,13 +9,15 @@ import pathlib
 import resource
 import statistics
 import subprocess
+import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 JOBS = ROOT / "crates/feedline/tests/audit_jobs"
 PYTHON = "/usr/bin/python3"
 DRAWS = 10
-HEALTHY_DRAWS = 20  # of each of the 11 healthy jobs: more than 200, in addition to those of all jobs
+# Healthy jobs are drawn this many times more often: 220 draws, in addition to those of all jobs.
+HEALTHY_FACTOR = 2
 REPEATS = 7
 FILES = 1_000_000
 
@@ -46,19 +48,32 @@ for _ in range(40):
 """
 
 
-def run(bench, folder):
+def run(bench, folder, words):
+    """`words` choose parts: draws, overhead, faults, files. A number is that of the draws of each job."""
+    numbers = [int(word) for word in words if word.isdecimal()]
+    parts = {
+        "draws": lambda: draws(bench, folder, *(numbers or [DRAWS])[-1:]),
+        "overhead": lambda: overheads(bench, folder),
+        "faults": lambda: fault_storms(bench, folder),
+        "files": lambda: many_files(bench, folder),
+    }
+    chosen = [word for word in words if not word.isdecimal()]
+    if unknown := set(chosen) - set(parts):
+        sys.exit(f"unknown part {unknown.pop()}; the parts are {', '.join(parts)}")
     bench.build()
-    draws(bench, folder)
+    for name in chosen or parts:
+        parts[name]()
+
+
+def overheads(bench, folder):
     for job, most in [("healthy_images", 1.03), ("healthy_ranges", 1.03), ("metadata_bound", 1.15), ("tiny_reads", 1.15)]:
         overhead(bench, folder, job, most)
-    fault_storms(bench, folder)
-    many_files(bench, folder)
 
 
-def draws(bench, folder):
+def draws(bench, folder, draws_of_each):
     """Every job in both variants, and more draws of the healthy jobs."""
     healthy = ",".join(sorted(path.stem for path in JOBS.glob("**/healthy_*.py")))
-    for name, count in [("all", DRAWS), (healthy, HEALTHY_DRAWS)]:
+    for name, count in [("all", draws_of_each), (healthy, HEALTHY_FACTOR * draws_of_each)]:
         out = folder / "draws.jsonl"
         flags = ["--jobs", name, "--draws", str(count), "--seed", "1000", "--healthy", "--out", out]
         subprocess.run([PYTHON, "-B", JOBS / "run.py", "--feedline", bench.FEEDLINE, *flags])
