@@ -141,10 +141,11 @@ fn paragraphs(page: &'static DocPage) -> Vec<PageMatch> {
 /// The list of `feedline docs`.
 pub(crate) fn list() -> String {
     let mut text = String::new();
+    let width = PAGES.iter().map(|page| page.name().len()).max().unwrap_or_default();
     for (part, pages) in parts() {
         let _ = writeln!(text, "{part}");
         for page in pages {
-            let _ = writeln!(text, "  {:<14} {}", page.name(), page.title);
+            let _ = writeln!(text, "  {:<width$}  {}", page.name(), page.title);
         }
         text.push('\n');
     }
