@@ -213,6 +213,7 @@ fn no_command_shows_a_secret_of_an_object_store() {
         ],
         &["doctor"],
         &["doctor", "--json"],
+        &["docs"],
         &["workloads"],
         &["completions", "bash"],
     ];
